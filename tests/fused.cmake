@@ -11,6 +11,8 @@ tandem_test(conformance fused
                     conformance/fused_order_test.cpp conformance/fused_replays_test.cpp
                     conformance/fused_scaled_matmul_reduce_scatter_test.cpp
             DEPENDS fused backend LIBRARIES test_fused_harness)
+# Ranks of several hosts, as threads with a wire between them.
+tandem_test(conformance hosts SOURCES conformance/fused_across_hosts_test.cpp DEPENDS fused backend LIBRARIES test_fused_harness)
 tandem_test(error fused
             SOURCES error/fused_arguments_test.cpp error/fused_mismatch_test.cpp error/fused_scaled_arguments_test.cpp
             DEPENDS fused backend LIBRARIES test_fused_harness)

@@ -18,6 +18,7 @@ MAY_INCLUDE = {
     "bootstrap": ["base", "cost"],
     "device": ["base", "trace"],
     "cpu": ["device"],  # include/tandem/cpu: launching on CPU streams, the device module's leaf
+    "transport": ["cpu", "bootstrap"],
     "timeline": ["device", "bootstrap", "io"],
     "symm": ["device", "bootstrap"],
     "gemm": ["device", "symm", "cost"],
@@ -25,7 +26,7 @@ MAY_INCLUDE = {
     "program": ["gemm", "coll", "symm", "trace"],
     "fused": ["program", "cost"],
     "graph/interpreter": ["fused", "coll", "gemm", "device", "graph"],
-    "backend": ["fused", "io"],
+    "backend": ["fused", "io", "transport"],
     "cuda": ["device"],
 }
 # Outside the library: what is there sees public headers only, and all of them; but see check_quoted().

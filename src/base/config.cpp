@@ -81,6 +81,8 @@ Result<Config> Config::from_environment() {
   TANDEM_TRY(read_count("TANDEM_NAN_CHECK", 0, 1, [&](auto v) { config.nan_check = v != 0; }));
   config.cublaslt_library = variable("TANDEM_CUBLASLT_LIBRARY");
   config.nccl_library = variable("TANDEM_NCCL_LIBRARY");
+  config.mpi_library = variable("TANDEM_MPI_LIBRARY");
+  config.host = variable("TANDEM_HOST").value_or("");
   config.tune_folder = read_tune_folder();
   if (const auto rates = variable("TANDEM_RATES")) {
     auto parsed = parse_core_rates(*rates);

@@ -56,11 +56,43 @@ Group::~Group() {
 
 Result<std::unique_ptr<Group>> Group::create(const GroupOptions& options) {
   TANDEM_TRY(check(options));
+  if (options.transport != nullptr) return create_across_hosts(options);
   auto impl = Impl::create(options);
   if (!impl) return tl::unexpected<Error>(with_name(impl.error(), options.name));
   return std::unique_ptr<Group>(new Group(*std::move(impl)));
 }
 
+/// The ranks of a host form a group of their own, which shares memory; the group around it adds what crosses.
+Result<std::unique_ptr<Group>> Group::create_across_hosts(const GroupOptions& options) {
+  const auto deadline = Deadline::after(options.config.rendezvous_timeout);
+  TANDEM_ASSIGN(const bootstrap::HostPlace place, bootstrap::find_hosts(*options.store, options, deadline));
+  GroupOptions here = options;
+  here.transport = nullptr;
+  if (place.num_hosts == 1) return create(here);
+  if (options.transport->rank() != options.rank || options.transport->size() != options.size) {
+    return failf(
+        ErrorCode::kInvalidArgument,
+        "group '{}': rank {} of {}, and its transport has rank {} of {}; a group on several hosts has "
+        "all ranks of its transport",
+        options.name, options.rank, options.size, options.transport->rank(), options.transport->size());
+  }
+  here.name = fmt::format("{}, host {}", options.name, place.host);
+  here.rank = options.rank - place.first_rank();
+  here.size = place.ranks_per_host;
+  TANDEM_ASSIGN(std::unique_ptr<Group> within, create(here));
+  TANDEM_ASSIGN(auto impl, Impl::create_across(options, place, std::move(within)));
+  return std::unique_ptr<Group>(new Group(std::move(impl)));
+}
+
+int Group::num_hosts() const {
+  return impl_->within_host ? impl_->link->place.num_hosts : 1;
+}
+int Group::host() const {
+  return impl_->within_host ? impl_->link->place.host : 0;
+}
+Group& Group::within_host() {
+  return bootstrap::within_host(*this);
+}
 int Group::rank() const {
   return impl_->options.rank;
 }
@@ -81,6 +113,7 @@ bool Group::nan_check() const {
 }
 void Group::set_nan_check(bool is_on) {
   impl_->options.config.nan_check = is_on;
+  if (impl_->within_host) impl_->within_host->set_nan_check(is_on);
 }
 const cost::GpuTimes& Group::gpu_times() const {
   return impl_->gpu_times;
@@ -94,6 +127,7 @@ Store& Group::store() const {
 }
 
 Result<std::unique_ptr<Group>> Group::subgroup(std::span<const int> ranks, std::string_view name) {
+  TANDEM_TRY(bootstrap::check_one_host(*this, "subgroup"));
   GroupOptions options = impl_->options;
   options.size = static_cast<int>(ranks.size());
   options.rank = -1;
@@ -121,20 +155,30 @@ Result<std::unique_ptr<Group>> Group::subgroup(std::span<const int> ranks, std::
 }
 
 Result<void> Group::status() const {
-  return impl_->control->status();
+  return impl_->within_host ? impl_->within_host->status() : impl_->control->status();
 }
 
 void Group::poison(const Error& error, int culprit) {
-  impl_->control->poison(error, culprit);
+  if (!impl_->within_host) return impl_->control->poison(error, culprit);
+  // Texts name ranks of the whole group; a culprit is one of the host's.
+  const int first = impl_->link->place.first_rank();
+  const bool is_here = culprit >= first && culprit < first + impl_->within_host->size();
+  impl_->within_host->poison(error, is_here ? culprit - first : -1);
 }
 
 void Group::refuse_call(const Error& why) {
+  if (impl_->within_host) return impl_->within_host->refuse_call(why);
   if (!impl_->control->check_process()) return;
   impl_->control->refuse(impl_->control->next_sequence(), why);
 }
 
 Result<std::vector<Store::Bytes>> Group::all_gather(std::span<const std::byte> mine, std::string_view what) {
-  return impl_->control->exchange(mine, what, Deadline::after(impl_->options.config.rendezvous_timeout));
+  const auto deadline = Deadline::after(impl_->options.config.rendezvous_timeout);
+  if (!impl_->within_host) return impl_->control->exchange(mine, what, deadline);
+  TANDEM_TRY(status());
+  auto all = impl_->exchange->all_gather(mine, what, deadline);
+  if (!all) poison(all.error(), -1);
+  return all;
 }
 
 std::shared_ptr<void>& Group::extension_slot(std::type_index type, std::string_view name) {
@@ -147,6 +191,7 @@ std::shared_ptr<void>& Group::extension_slot(std::type_index type, std::string_v
 }
 
 void Group::set_timeline(std::shared_ptr<Timeline> timeline) {
+  if (impl_->within_host) impl_->within_host->set_timeline(timeline);
   impl_->timeline = std::move(timeline);
 }
 
@@ -159,7 +204,7 @@ void Group::before_end(std::function<void()> step) {
 }
 
 bootstrap::Control& bootstrap::control_of(Group& group) {
-  return *group.impl().control;
+  return *within_host(group).impl().control;
 }
 
 }  // namespace tandem

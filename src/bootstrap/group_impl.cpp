@@ -55,7 +55,38 @@ Result<std::unique_ptr<Group::Impl>> Group::Impl::create(const GroupOptions& opt
   return impl;
 }
 
+Result<std::unique_ptr<Group::Impl>> Group::Impl::create_across(const GroupOptions& options,
+                                                                const bootstrap::HostPlace& place,
+                                                                std::unique_ptr<Group> within_host) {
+  std::unique_ptr<Impl> impl(new Impl);
+  impl->options = options;
+  impl->options.config = within_host->config();  // what the host's rank 0 decides for all
+  TANDEM_ASSIGN(impl->faults, FaultPlan::parse(options.config.fault));
+  impl->shared_store = options.store;
+  // Every rank counts once in each life of a name, so all of one life get the same number.
+  TANDEM_ASSIGN(const std::int64_t count, options.store->add(impl->key_prefix() + "lives", 1));
+  const std::int64_t life = (count - 1) / options.size;
+  const std::string prefix = fmt::format("{}{}/", impl->key_prefix(), life);
+  impl->store = std::make_shared<bootstrap::GroupStore>(options.store, prefix,
+                                                        [raw = within_host.get()] { return raw->status(); });
+  impl->exchange =
+      std::make_unique<bootstrap::StoreExchange>(impl->store, "exchange", options.rank, options.size);
+  auto link = std::make_shared<bootstrap::HostLink>();
+  link->transport = options.transport;
+  link->place = place;
+  link->channel = bootstrap::Fingerprint::of(prefix).hash;
+  link->group = options.name;
+  link->watch = std::make_shared<const Transport::Watch>(
+      Transport::Watch{.status = [raw = within_host.get()] { return raw->status(); },
+                       .report = [raw = within_host.get()](const Error& error) { raw->poison(error, -1); }});
+  impl->link = within_host->impl().link = std::move(link);
+  TANDEM_ASSIGN(impl->relay, bootstrap::ErrorRelay::start(options.store, prefix, *within_host, place));
+  impl->within_host = std::move(within_host);
+  return impl;
+}
+
 Group::Impl::~Impl() {
+  relay.reset();
   for (const auto& step : before_end) step();
   watches.clear();                                    // no news of deaths from here on
   while (!extensions.empty()) extensions.pop_back();  // they may use the control memory

@@ -13,6 +13,7 @@
 
 #include "base/home_process.hpp"
 #include "bootstrap/group_control.hpp"
+#include "bootstrap/hosts.hpp"
 #include "bootstrap/membership.hpp"
 #include "bootstrap/peer_monitor.hpp"
 #include "cost/machine.hpp"
@@ -26,6 +27,10 @@ class Group::Impl {
   [[nodiscard]] static Result<std::unique_ptr<Impl>> create(const GroupOptions& options,
                                                             const Impl* parent = nullptr,
                                                             std::span<const int> ranks = {});
+  /// A group on several hosts around `within_host`.
+  [[nodiscard]] static Result<std::unique_ptr<Impl>> create_across(const GroupOptions& options,
+                                                                   const bootstrap::HostPlace& place,
+                                                                   std::unique_ptr<Group> within_host);
   ~Impl();
 
   [[nodiscard]] std::string key_prefix() const { return "tandem/group/" + options.name + "/"; }
@@ -33,6 +38,11 @@ class Group::Impl {
   HomeProcess home;
   GroupOptions options;
   FaultPlan faults;
+  /// Of a group on several hosts: its ranks on this one. They have all that needs shared memory; what is
+  /// below stays empty, but for extensions and the timeline.
+  std::unique_ptr<Group> within_host;
+  std::shared_ptr<const bootstrap::HostLink> link;  ///< to the other hosts, in both of these groups
+  std::unique_ptr<bootstrap::StoreExchange> exchange;
   bootstrap::Seat seat;
   std::unique_ptr<LocalStoreServer> file_server;  ///< rank 0 of a group whose store carries no files
   std::shared_ptr<Store> shared_store;            ///< the user's, or a client of file_server
@@ -52,7 +62,8 @@ class Group::Impl {
   std::shared_ptr<Timeline> timeline;
   cost::Table tune_table;
   cost::GpuTimes gpu_times;
-  cost::GpuRates gpu_rates = cost::kH200;  ///< that follow from these times
+  cost::GpuRates gpu_rates = cost::kH200;        ///< that follow from these times
+  std::unique_ptr<bootstrap::ErrorRelay> relay;  ///< goes first
 
  private:
   Impl() = default;

@@ -12,6 +12,7 @@
 #include "base/format.hpp"
 #include "base/lru_cache.hpp"
 #include "base/try.hpp"
+#include "bootstrap/hosts.hpp"
 #include "coll/orphaned_memory.hpp"
 #include "device/profiler.hpp"
 #include "symm/agreement.hpp"
@@ -171,6 +172,7 @@ Result<AgreedCall> agree(const CollectiveCall& call, const bootstrap::Fingerprin
 }  // namespace
 
 Result<void> run_collective(const CollectiveCall& call, EnqueueSteps enqueue) {
+  TANDEM_TRY(bootstrap::check_one_host(call.group, call.fingerprint));
   TANDEM_TRY(call.group.status());
   const std::string_view label = call.label.empty() ? call.fingerprint : call.label;
   Device& device = call.stream.device();

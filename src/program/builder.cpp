@@ -188,4 +188,26 @@ void Builder::all_reduce(Lane lane, const Operand& from, const Operand& to, coll
       {.kind = StepKind::kAllReduce, .lane = lane, .from = from, .to = to, .bias = bias, .reduce_op = op});
 }
 
+std::size_t Builder::exchange(Lane lane, int destination, const Operand& from, int source,
+                              const Operand& to) {
+  const auto number = static_cast<std::int16_t>(
+      std::count_if(program_.steps.begin(), program_.steps.end(),
+                    [](const Step& step) { return step.kind == StepKind::kExchange; }));
+  program_.steps.push_back({.kind = StepKind::kExchange,
+                            .lane = lane,
+                            .peer = static_cast<std::int16_t>(destination),
+                            .source = static_cast<std::int16_t>(source),
+                            .exchange = number,
+                            .from = from,
+                            .to = to});
+  return program_.steps.size() - 1;
+}
+
+void Builder::exchanged(Lane lane, std::size_t exchange) {
+  Step step = program_.steps[exchange];
+  step.kind = StepKind::kExchanged;
+  step.lane = lane;
+  program_.steps.push_back(step);
+}
+
 }  // namespace tandem::program

@@ -80,6 +80,10 @@ class Builder {
   void all_reduce(Lane lane, const Operand& from, const Operand& to, coll::ReduceOp op,
                   const Operand& bias = {});
 
+  /// An exchange with ranks of other hosts; returns it for exchanged().
+  std::size_t exchange(Lane lane, int destination, const Operand& from, int source, const Operand& to);
+  void exchanged(Lane lane, std::size_t exchange);
+
   /// See Program::word_value.
   void set_word_value(std::uint32_t value) { program_.word_value = value; }
   /// Chunk i comes from rank i / per_rank.

@@ -63,6 +63,28 @@ Result<void> check_operands(const Program& program, const Step& step) {
       wrong(program, fmt::format("'{}' takes {} elements to {}", program.to_string(step), *from, *to)));
 }
 
+/// Whether each exchange is awaited, once and behind its start.
+Result<void> check_exchanges(const Program& program) {
+  std::vector<const Step*> started;
+  std::vector<bool> is_awaited;
+  for (const Step& step : program.steps) {
+    if (step.kind == StepKind::kExchange) {
+      if (step.exchange != static_cast<int>(started.size()))
+        return tl::unexpected(wrong(program, "exchanges are not numbered in their order"));
+      started.push_back(&step);
+      is_awaited.push_back(false);
+    }
+    if (step.kind != StepKind::kExchanged) continue;
+    const auto number = static_cast<std::size_t>(step.exchange);
+    if (number >= started.size() || is_awaited[number] || started[number]->from != step.from ||
+        started[number]->to != step.to)
+      return tl::unexpected(wrong(program, fmt::format("'{}' is of no exchange", program.to_string(step))));
+    is_awaited[number] = true;
+  }
+  if (std::count(is_awaited.begin(), is_awaited.end(), false) == 0) return {};
+  return tl::unexpected(wrong(program, "an exchange is not awaited"));
+}
+
 Result<void> check_steps(const Program& program) {
   for (const Step& step : program.steps) {
     if (step.lane < 0 || step.lane >= program.num_lanes || step.other < 0 || step.other >= program.num_lanes)
@@ -234,6 +256,7 @@ Result<void> check_form(std::span<const Program> ranks) {
     }
     TANDEM_TRY(check_roots(program));
     TANDEM_TRY(check_steps(program));
+    TANDEM_TRY(check_exchanges(program));
     TANDEM_TRY(check_resets(program));
     TANDEM_TRY(check_words(program));
     TANDEM_TRY(check_early_beginnings(program));

@@ -18,6 +18,11 @@ trace::Event event_of(const Step& step) {
       event.category = Category::kCopy;
       event.direction = Direction::kFrom;
       break;
+    case StepKind::kExchanged:
+      event.category = Category::kCopy;
+      event.direction = Direction::kFrom;
+      event.peer = step.source;
+      break;
     case StepKind::kPut:
       event.category = Category::kCopy;
       event.direction = Direction::kTo;
@@ -52,6 +57,7 @@ trace::Event event_of(const Step& step) {
       event.category = Category::kCheck;
       break;
     case StepKind::kCopy:
+    case StepKind::kExchange:
     case StepKind::kWriteWord:
     case StepKind::kNap:
     case StepKind::kCast:

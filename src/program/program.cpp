@@ -154,6 +154,11 @@ std::string Printer::of(const Step& step) const {
                          coll::to_string(step.reduce_op), of(step.from), of(step.to), plus(" + ", step.bias));
     case StepKind::kCheck:
       return fmt::format("{}: check {} for NaN", lane, of(step.from));
+    case StepKind::kExchange:
+      return fmt::format("{}: send {} to rank {} of another host, receive {} from rank {}", lane,
+                         of(step.from), step.peer, of(step.to), step.source);
+    case StepKind::kExchanged:
+      return fmt::format("{}: await {} from rank {} of another host", lane, of(step.to), step.source);
   }
   return "?";
 }

@@ -163,6 +163,8 @@ enum class StepKind : std::uint8_t {
   kReduceScatter,   ///< to = this rank's rows of the sum of every rank's `from`, plus bias: a collective
   kAllReduce,       ///< to = the sum of every rank's `from`, plus bias: a collective
   kCheck,           ///< looks for NaN in `from`
+  kExchange,  ///< starts to send `from` to rank `peer` and to receive `to` from rank `source`, both of other hosts
+  kExchanged,  ///< the same exchange is done: `from` may change, and `to` is there
 };
 
 struct Step {
@@ -170,7 +172,9 @@ struct Step {
   Lane lane = kCurrent;
   Lane other = kCurrent;
   std::int16_t peer = -1;
-  std::int16_t channel = -1;  ///< counted from Program::base_channel
+  std::int16_t source = -1;    ///< of exchanges
+  std::int16_t exchange = -1;  ///< its number in the program
+  std::int16_t channel = -1;   ///< counted from Program::base_channel
   std::int16_t product = -1;
   std::int16_t parts = 1;  ///< of kCross
   Operand from = {};
@@ -209,6 +213,8 @@ struct Program {
   std::string name;  ///< "all_gather_matmul pipelined"
   /// What errors of its checks call it: "all_gather_matmul [4096,3584,8192] bf16 pipelined".
   std::string label = {};
+  std::string fingerprint = {};  ///< what ranks of other hosts compare with each message
+  // Of a group on several hosts, of this host's ranks, as are peers. Only exchanges name ranks of the group.
   int rank = 0;
   int world = 1;
   int num_lanes = 1;

@@ -7,6 +7,8 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "bootstrap/control.hpp"
+#include "bootstrap/hosts.hpp"
 #include "coll/nan_check.hpp"
 #include "coll/steps.hpp"
 #include "device/profiler.hpp"
@@ -147,10 +149,14 @@ class Run {
   Result<void> reduce_scatter(const Step& step, Stream& stream) const;
   Result<void> all_reduce(const Step& step, Stream& stream) const;
   Result<void> check(const Step& step, Stream& stream) const;
+  Result<void> exchange(const Step& step, Stream& stream) const;
+  Result<void> await_exchange(const Step& step, Stream& stream) const;
 
   const Program& program_;
   const Bindings& bindings_;
   Timeline::Impl* timeline_;
+  /// Of exchanges that were started, by their numbers.
+  mutable std::vector<std::shared_ptr<Transport::Pending>> exchanges_;
 };
 
 Result<void> Run::enqueue_noted(const Step& step, const timeline::Pattern& pattern) const {
@@ -228,6 +234,10 @@ Result<void> Run::enqueue(const Step& step) const {
       return all_reduce(step, stream);
     case StepKind::kCheck:
       return check(step, stream);
+    case StepKind::kExchange:
+      return exchange(step, stream);
+    case StepKind::kExchanged:
+      return await_exchange(step, stream);
   }
   return {};
 }
@@ -387,6 +397,31 @@ Result<void> Run::all_reduce(const Step& step, Stream& stream) const {
                                    .op = step.reduce_op,
                                    .bias = optional_view(bindings_, step.bias)},
                                   bindings_.workspace(), bindings_.group(), stream);
+}
+
+/// The bytes of a tensor that is contiguous, as all are that travel.
+std::span<std::byte> bytes_of(const TensorView& view) {
+  return {static_cast<std::byte*>(view.data), static_cast<std::size_t>(view.size_bytes())};
+}
+
+Result<void> Run::exchange(const Step& step, Stream& stream) const {
+  const bootstrap::HostLink& link = *bootstrap::link_of(bindings_.group());
+  TANDEM_ASSIGN(auto pending,
+                link.transport->start({.to = step.peer,
+                                       .sent = bytes_of(view(step.from)),
+                                       .from = step.source,
+                                       .received = bytes_of(view(step.to)),
+                                       .channel = link.channel,
+                                       .fingerprint = bootstrap::Fingerprint::of(program_.fingerprint).hash},
+                                      stream));
+  exchanges_.push_back(std::move(pending));
+  return {};
+}
+
+Result<void> Run::await_exchange(const Step& step, Stream& stream) const {
+  const bootstrap::HostLink& link = *bootstrap::link_of(bindings_.group());
+  return link.transport->await(exchanges_[static_cast<std::size_t>(step.exchange)],
+                               bindings_.group().config().op_timeout, link.watch, stream);
 }
 
 /// As the caller has it: errors name indices in that order.

@@ -2,6 +2,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "bootstrap/hosts.hpp"
 #include "symm/agreement.hpp"
 #include "symm/anchor.hpp"
 #include "symm/byte_range.hpp"
@@ -66,6 +67,7 @@ Result<std::shared_ptr<Peers>> meet(const Request& request, Group& group, Handle
 }  // namespace
 
 Result<std::shared_ptr<Handle>> rendezvous(const Tensor& tensor, Group& group) {
+  TANDEM_TRY(bootstrap::check_one_host(group, "symm::rendezvous"));
   TANDEM_TRY(group.status());
   auto request = check_tensor(tensor, group);
   if (!request) return tl::unexpected(refuse(group, std::move(request).error()));

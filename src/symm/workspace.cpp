@@ -3,6 +3,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "bootstrap/hosts.hpp"
 #include "symm/agreement.hpp"
 #include "symm/anchor.hpp"
 #include "symm/handle_table.hpp"
@@ -38,6 +39,7 @@ bool is_enough(const HandleTable::Workspace* workspace, std::int64_t min_bytes) 
 }  // namespace
 
 Result<std::shared_ptr<Handle>> workspace(Group& group, Device& device, std::int64_t min_bytes) {
+  TANDEM_TRY(bootstrap::check_one_host(group, "symm::workspace"));
   TANDEM_TRY(group.status());
   if (min_bytes < 0) {
     return tl::unexpected(refuse(

@@ -162,11 +162,20 @@ class Signals(unittest.TestCase):
 
     def test_a_pipe_that_is_full_after_the_first_rows(self):
         many = ["all_gather_matmul", "--m", ",".join(["32"] * 100), *GATHER[3:]]
-        for line, kept in ((["bench", *many], "nothing was written"),
-                           (["bench", *many, "--json", "rows.json"], r"kept: \d+ rows? in rows\.json"),
-                           (["tune", *many, "--folder", "t"], r"kept: \d+ rows? in t/\S+\.json")):
+        for line, kept, files in ((["bench", *many], "nothing was written", None),
+                                  (["bench", *many, "--json", "rows.json"], r"kept: \d+ rows? in rows\.json", "rows.json"),
+                                  (["tune", *many, "--folder", "t"], r"kept: \d+ rows? in t/\S+\.json", "t/*.json")):
+            def written():
+                return [file for file in self.folder.glob(files) if file.stat().st_size > 0] if files else [self.folder]
+
+            def begin():
+                for file in written() if files else []:
+                    file.unlink()
+                return self.start(*line, stdout=self.fill(1))
+
+            # A process waits in a pipe for a moment while it starts its ranks, too.
             with self.subTest(line[0]):
-                self.ends_by_each_signal(lambda: self.start(*line, stdout=self.fill(1)), lambda p: self.waits_in(p, "pipe"), kept)
+                self.ends_by_each_signal(begin, lambda p: cli_tool.wait_until(written, 20) and self.waits_in(p, "pipe"), kept)
 
     def test_full_pipes_also_of_the_errors(self):
         out = self.fill()

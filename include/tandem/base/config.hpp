@@ -57,6 +57,10 @@ struct Config {
   /// its soname, then in the usual folders. Without it, other products or collectives run.
   std::optional<std::string> cublaslt_library;
   std::optional<std::string> nccl_library;
+  /// TANDEM_MPI_LIBRARY: as these, for ranks on several hosts.
+  std::optional<std::string> mpi_library;
+  /// TANDEM_HOST: this host's name, by which ranks find who shares memory with them. Empty: the system's.
+  std::string host;
   /// TANDEM_TUNE_FOLDER: the folder where `tandem tune` keeps its measurements and `auto` looks them up; see
   /// cost/folder.hpp. Empty: none. Unset: tandem/tune under $XDG_CACHE_HOME, or else under ~/.cache.
   std::string tune_folder;

@@ -11,6 +11,7 @@
 #include <tandem/base/error.hpp>
 #include <tandem/base/fault.hpp>
 #include <tandem/bootstrap/store.hpp>
+#include <tandem/bootstrap/transport.hpp>
 #include <tandem/cost/gpu_times.hpp>
 #include <tandem/cost/table.hpp>
 #include <typeindex>
@@ -32,6 +33,9 @@ struct GroupOptions {
   /// measured times in Config::tune_folder, for all ranks. Empty: `auto` uses predictions, on GPUs with rates
   /// of the reference machine.
   std::string device = {};
+  /// What carries rows between ranks on different hosts, such as MpiWorld::transport. Null: all ranks are on
+  /// this host. Config::host tells hosts apart.
+  std::shared_ptr<Transport> transport = {};
 };
 
 /// An ordered set of ranks that run collective calls in the same order. Ops of one group never overlap. Ops
@@ -48,6 +52,10 @@ struct GroupOptions {
 /// The text names the groups and the calls. The thread that used a group last is taken to be the one that
 /// acts for it. So another thread must take a group over before that time, if the first waits elsewhere.
 ///
+/// A group may have ranks on several hosts (GroupOptions::transport): equally many on each, one behind the
+/// other. fused_all_gather_matmul() and fused_matmul_reduce_scatter() cross hosts then. All other ops need
+/// memory that ranks share, and are refused; the group of within_host() has them.
+///
 /// A timeout, a lost peer, a mismatch or a NaN that a check finds *poisons* the group: every later call on
 /// every rank returns the first error. The group can only be destroyed then.
 class Group {
@@ -63,6 +71,11 @@ class Group {
 
   [[nodiscard]] int rank() const;
   [[nodiscard]] int size() const;
+  /// The hosts that its ranks are on, and the number of this rank's.
+  [[nodiscard]] int num_hosts() const;
+  [[nodiscard]] int host() const;
+  /// The group of its ranks on this host, in their order: the group itself on one host.
+  [[nodiscard]] Group& within_host();
   [[nodiscard]] const std::string& name() const;
   [[nodiscard]] const Config& config() const;
   [[nodiscard]] const FaultPlan& faults() const;
@@ -133,6 +146,7 @@ class Group {
 
  private:
   explicit Group(std::unique_ptr<Impl> impl);
+  [[nodiscard]] static Result<std::unique_ptr<Group>> create_across_hosts(const GroupOptions& options);
   std::shared_ptr<void>& extension_slot(std::type_index type, std::string_view name);
   std::unique_ptr<Impl> impl_;
 };

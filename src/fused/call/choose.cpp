@@ -105,6 +105,11 @@ Result<Choice> choose(const Asked& asked, std::vector<Candidate> candidates) {
     choice.reason = "one rank: there is nothing to overlap";
     return choice;
   }
+  if (asked.num_hosts > 1) {
+    choice.algorithm = Algorithm::kPipelined;
+    choice.reason = fmt::format("rows cross between {} hosts beside the products", asked.num_hosts);
+    return choice;
+  }
   return asked.is_measured ? take_measured(std::move(choice))
                            : take_predicted(std::move(choice), asked.device.kind);
 }

@@ -42,7 +42,9 @@ template <class Entry, class Problem>
 [[nodiscard]] Candidate candidate_of(const Entry& algorithm, const Problem& problem, const Device& device,
                                      const std::optional<Prediction>& us, const cost::Row* measured) {
   Candidate candidate{.algorithm = algorithm.name};
-  const Support support = algorithm.can_run(problem, device);
+  Support support = algorithm.can_run(problem, device);
+  if (algorithm.name == Algorithm::kNative && problem.num_hosts > 1)
+    support = Support::no("ranks are on several hosts");
   if (!support) candidate.why_not = support.why_not;
   if (support && us) candidate.predicted_us = (*us).*algorithm.predicted_us;
   if (!support || measured == nullptr) return candidate;
@@ -62,6 +64,7 @@ struct Asked {
   std::string_view who;  ///< "fused_all_gather_matmul"
   Algorithm algorithm = Algorithm::kAuto;
   int world = 1;
+  int num_hosts = 1;
   DeviceId device = {};
   bool is_measured = false;  ///< somebody measured this problem
 };

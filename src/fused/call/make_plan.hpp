@@ -13,6 +13,7 @@
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "bootstrap/group_rates.hpp"
+#include "bootstrap/hosts.hpp"
 #include "coll/group_lanes.hpp"
 #include "coll/nan_check.hpp"
 #include "fused/call/choose.hpp"
@@ -39,12 +40,16 @@ template <class Problem, class Entry>
                                       [[maybe_unused]] const Entry& algorithm,
                                       [[maybe_unused]] const Device& device) {
 #ifndef NDEBUG
-  std::vector<program::Program> ranks;
-  for (int rank = 0; rank < problem.world; ++rank) {
-    program::Program built = algorithm.build(problem, rank, device).program;
-    ranks.push_back(problem.checks_nan ? program::with_checks(std::move(built)) : std::move(built));
+  for (int host = 0; host < problem.num_hosts; ++host) {
+    std::vector<program::Program> ranks;
+    for (int rank = 0; rank < problem.ranks_per_host(); ++rank) {
+      const int of_all = host * problem.ranks_per_host() + rank;
+      program::Program built = algorithm.build(problem, of_all, device).program;
+      ranks.push_back(problem.checks_nan ? program::with_checks(std::move(built)) : std::move(built));
+    }
+    TANDEM_TRY(program::verify(ranks));
   }
-  return program::verify(ranks);
+  return {};
 #else
   return {};
 #endif
@@ -63,6 +68,7 @@ template <class Plan, class Entry, class Problem, class NotesOf>
   TANDEM_ASSIGN(Choice choice, choose({.who = who,
                                        .algorithm = problem.asked,
                                        .world = problem.world,
+                                       .num_hosts = problem.num_hosts,
                                        .device = problem.device,
                                        .is_measured = facts.measured != nullptr},
                                       std::move(candidates)));
@@ -70,7 +76,9 @@ template <class Plan, class Entry, class Problem, class NotesOf>
                                          [&](const Entry& one) { return one.name == choice.algorithm; });
   const auto notes = notes_of(algorithm);
   TANDEM_TRY(verify_all(problem, algorithm, device));
-  auto built = algorithm.build(problem, group.rank(), device);
+  // `group` has the ranks of this host.
+  const int rank = group.rank() + (problem.num_hosts > 1 ? bootstrap::link_of(group)->place.first_rank() : 0);
+  auto built = algorithm.build(problem, rank, device);
   if (problem.checks_nan) {
     TANDEM_TRY(coll::prepare_nan_checks(group, device));
     built.program = program::with_checks(std::move(built.program));
@@ -89,6 +97,7 @@ template <class Plan, class Entry, class Problem, class NotesOf>
   plan.tune_key = std::move(facts.tune_key);
   plan.device = problem.device;
   built.program.label = plan.label;
+  built.program.fingerprint = plan.fingerprint;
   plan.bindings = program::Bindings(built.program);
   plan.program = std::move(built.program);
   plan.roots = std::move(built.roots);
@@ -97,8 +106,7 @@ template <class Plan, class Entry, class Problem, class NotesOf>
     Problem recorded = problem;
     recorded.is_capturing = true;
     if (problem.device.kind == DeviceKind::kCuda)
-      plan.recorded_workspace_bytes =
-          algorithm.build(recorded, group.rank(), device).program.memory.workspace_bytes;
+      plan.recorded_workspace_bytes = algorithm.build(recorded, rank, device).program.memory.workspace_bytes;
   }
   return plan;
 }

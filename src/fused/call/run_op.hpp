@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/try.hpp"
+#include "bootstrap/hosts.hpp"
 #include "coll/collective_call.hpp"
 #include "fused/call/run_call.hpp"
 
@@ -20,15 +21,17 @@ namespace tandem::fused {
 template <class Checked>
 [[nodiscard]] Result<OpReport> run_op(Result<Checked> checked, Group& group, Stream& stream) {
   TANDEM_TRY(group.status());
-  if (!checked) return coll::refused(group, std::move(checked).error());
-  auto plan = plan_of(*checked, group, stream.device());
-  if (!plan) return coll::refused(group, std::move(plan).error());
+  // Between hosts only steps of the program cross; all else is an affair of the ranks here.
+  Group& here = bootstrap::within_host(group);
+  if (!checked) return coll::refused(here, std::move(checked).error());
+  auto plan = plan_of(*checked, here, stream.device());
+  if (!plan) return coll::refused(here, std::move(plan).error());
   const auto& call = checked->call;
   const auto bind_tensors = [&](program::Bindings& bindings) {
     bind(call, checked->problem, (*plan)->roots, bindings);
   };
   PlannedCall planned{
-      .plan = *plan, .group = group, .stream = stream, .bind = bind_tensors, .trace = call.trace};
+      .plan = *plan, .group = here, .stream = stream, .bind = bind_tensors, .trace = call.trace};
   if constexpr (requires { call.a_handle; }) planned.in_place = call.a_handle;
   return run_call(planned);
 }
@@ -38,7 +41,7 @@ template <class Checked>
 [[nodiscard]] Result<OpReport> plan_op(const Result<Checked>& checked, Group& group, Device& device) {
   TANDEM_TRY(group.status());
   if (!checked) return tl::unexpected(checked.error());
-  TANDEM_ASSIGN(const auto plan, plan_of(*checked, group, device));
+  TANDEM_ASSIGN(const auto plan, plan_of(*checked, bootstrap::within_host(group), device));
   return report_of(plan);
 }
 

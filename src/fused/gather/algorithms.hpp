@@ -31,6 +31,9 @@ struct GatherAlgorithm {
 [[nodiscard]] GatherProgram build_serial_gather(const GatherProblem& problem, int rank, const Device& device);
 [[nodiscard]] GatherProgram build_pipelined_gather(const GatherProblem& problem, int rank,
                                                    const Device& device);
+/// `serial` and `pipelined` of a group on several hosts.
+[[nodiscard]] GatherProgram build_gather_across_hosts(const GatherProblem& problem, Algorithm algorithm,
+                                                      int rank);
 [[nodiscard]] GatherProgram build_native_gather(const GatherProblem& problem, int rank, const Device& device);
 [[nodiscard]] Notes native_gather_notes(const GatherProblem& problem, const GatherCall& call,
                                         const Device& device);

@@ -50,6 +50,7 @@ template <class Args>
                         .sizes = sizes,
                         .dim = args.gather_dim,
                         .world = group.size(),
+                        .num_hosts = group.num_hosts(),
                         .asked = args.algorithm,
                         .plan_n = args.plan_n,
                         .batch_invariant = device.config().batch_invariant,

@@ -16,8 +16,9 @@ using program::Space;
 
 GatherBuilder::GatherBuilder(const GatherProblem& problem, Algorithm algorithm, int rank, int num_lanes)
     : problem_(problem),
-      builder_(fmt::format("{} {}", problem.op(), to_string(algorithm)), rank, problem.world, num_lanes,
-               symm::kGatherChannel),
+      rank_(rank),
+      builder_(fmt::format("{} {}", problem.op(), to_string(algorithm)), rank % problem.ranks_per_host(),
+               problem.ranks_per_host(), num_lanes, symm::kGatherChannel),
       slice_lane_(static_cast<std::size_t>(problem.world), Lane{-1}) {
   for (int i = 0; i < num_travelling(problem); ++i) {
     const Travelling& tensor = tensors_.emplace_back(travelling(problem, i));
@@ -101,6 +102,7 @@ void GatherBuilder::copy_shards() {
 }
 
 Operand GatherBuilder::arrived(int i, const Arrived& arrived) const {
+  if (arrived.is_chunk) return part_of(travel(i).gathered, 0, arrived.part.offset, arrived.part.size);
   if (arrived.source == rank()) return own_shard(i);
   if (arrived.source < 0) return all_of(travel(i).gathered);
   if (problem_.gathers_last()) return all_of(travel(i).slices[static_cast<std::size_t>(arrived.source)]);

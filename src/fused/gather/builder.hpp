@@ -41,6 +41,7 @@ struct GatherRoots {
 struct Arrived {
   Shard part;       ///< of a
   int source = -1;  ///< whose; -1: all ranks'
+  bool is_chunk = false;  ///< `part` is less than all that the source has
 };
 
 /// Writes a gather's program down: its roots, and the steps that several algorithms have.
@@ -51,7 +52,8 @@ class GatherBuilder {
   [[nodiscard]] const GatherProblem& problem() const { return problem_; }
   [[nodiscard]] program::Builder& steps() { return builder_; }
   [[nodiscard]] GatherRoots& roots() { return roots_; }
-  [[nodiscard]] int rank() const { return builder_.rank(); }
+  // Of the whole group, as ranks are where they say whose rows something is.
+  [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int world() const { return problem_.world; }
   [[nodiscard]] std::span<const Travelling> tensors() const { return tensors_; }
   [[nodiscard]] const GatherRoots::Travel& travel(int i) const {
@@ -96,6 +98,7 @@ class GatherBuilder {
   [[nodiscard]] program::Operand quantized(program::RootId root, const Arrived& arrived) const;
 
   const GatherProblem& problem_;
+  int rank_;
   program::Builder builder_;
   GatherRoots roots_;
   std::vector<Travelling> tensors_;

@@ -61,6 +61,7 @@ void consume(GatherBuilder& gather, Lane lane, int source, StepKind label) {
 
 /// Two streams of chunks: a copy of one runs beside the products of another. See docs/design/schedules.md.
 GatherProgram build_pipelined_gather(const GatherProblem& problem, int rank, const Device&) {
+  if (problem.num_hosts > 1) return build_gather_across_hosts(problem, Algorithm::kPipelined, rank);
   GatherBuilder gather(problem, Algorithm::kPipelined, rank, 2);
   gather.add_gathered();
   const std::vector<RootId> published = add_published(gather);

@@ -131,7 +131,7 @@ Result<GatherPlan> plan_for(const CheckedGather& checked, Group& group, Device& 
   TANDEM_TRY(check_products_run(problem, device));
   std::optional<cost::Key> key = key_of(problem, group);
   const cost::Row* const measured = find_measured(group, key);
-  const bool predicts = problem.asked == Algorithm::kAuto && measured == nullptr;
+  const bool predicts = problem.asked == Algorithm::kAuto && measured == nullptr && problem.num_hosts == 1;
   TANDEM_ASSIGN(const Workload work, workload_of(problem, group, device, predicts));
   std::string reason = problem.copies_a() ? "; a is copied once for its strides" : "";
   if (problem.batch_invariant) reason += invariance_in_words(own_products(problem, checked.call), device);

@@ -53,7 +53,7 @@ std::int64_t GatherProblem::scale_columns() const {
 
 std::size_t hash_of(const GatherProblem& p) {
   Hash hash;
-  hash.add(p.dtype).add(p.sizes).add(p.dim).add(p.asked).add(p.is_scaled).add(p.scale_mode);
+  hash.add(p.dtype).add(p.sizes).add(p.dim).add(p.num_hosts).add(p.asked).add(p.is_scaled).add(p.scale_mode);
   hash.add(p.quantize.has_value()).add(p.factor());
   hash.add(p.num_also_gathered).add(p.in_place_offset).add(p.plan_n).add(p.is_capturing).add(p.piece_peers);
   hash.add(p.pulls).add(p.has_link);
@@ -66,8 +66,9 @@ std::size_t hash_of(const GatherProblem& p) {
 
 std::string to_string(const GatherProblem& problem) {
   return fmt::format(
-      "{} {} dim {} w{}{}{}{}{}", to_string(problem.dtype), to_string(problem.sizes), problem.dim,
-      problem.world, problem.plan_n == 0 ? "" : fmt::format(" plan_n {}", problem.plan_n),
+      "{} {} dim {} w{}{}{}{}{}{}", to_string(problem.dtype), to_string(problem.sizes), problem.dim,
+      problem.world, problem.num_hosts == 1 ? "" : fmt::format(" on {} hosts", problem.num_hosts),
+      problem.plan_n == 0 ? "" : fmt::format(" plan_n {}", problem.plan_n),
       problem.in_place_offset < 0 ? "" : fmt::format(" in place at {}", problem.in_place_offset),
       problem.is_scaled ? scaled_text(problem) : "", problem.batch_invariant ? ", batch invariant" : "");
 }

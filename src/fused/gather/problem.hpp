@@ -31,6 +31,7 @@ struct GatherProblem {
   Dims sizes;  ///< of all of a
   int dim = 0;
   int world = 1;
+  int num_hosts = 1;  ///< on which ranks are, as many on each
   Algorithm asked = Algorithm::kAuto;
   bool is_scaled = false;  ///< by fused_all_gather_scaled_matmul()
   ScaleMode scale_mode = ScaleMode::kNone;
@@ -60,6 +61,7 @@ struct GatherProblem {
   bool orders_scale = false;  ///< all rows' scales are copied into the order of the rows
   bool aligns_own = false;    ///< the shard goes into the inbox: products cannot send it from where it is
 
+  [[nodiscard]] int ranks_per_host() const { return world / num_hosts; }
   [[nodiscard]] bool gathers_last() const { return dim == sizes.size() - 1; }
   [[nodiscard]] std::int64_t total() const { return sizes[dim]; }
   [[nodiscard]] std::int64_t k() const { return sizes.back(); }

@@ -10,6 +10,7 @@ using program::kCurrent;
 
 /// A collective a tensor, then the products.
 GatherProgram build_serial_gather(const GatherProblem& problem, int rank, const Device& device) {
+  if (problem.num_hosts > 1) return build_gather_across_hosts(problem, Algorithm::kSerial, rank);
   GatherBuilder gather(problem, Algorithm::kSerial, rank, 1);
   gather.add_gathered();
   gather.copy_shards();

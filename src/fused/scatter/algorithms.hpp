@@ -32,6 +32,9 @@ struct ScatterAlgorithm {
                                                   const Device& device);
 [[nodiscard]] ScatterProgram build_pipelined_scatter(const ScatterProblem& problem, int rank,
                                                      const Device& device);
+/// `serial` and `pipelined` of a group on several hosts.
+[[nodiscard]] ScatterProgram build_scatter_across_hosts(const ScatterProblem& problem, Algorithm algorithm,
+                                                        int rank);
 [[nodiscard]] ScatterProgram build_native_scatter(const ScatterProblem& problem, int rank,
                                                   const Device& device);
 /// How many rounds build_pipelined_scatter() cuts an all-reduce in that does not push.

@@ -60,6 +60,7 @@ template <class Args>
                          .dim = args.scatter_dim,
                          .reduce_op = args.reduce_op,
                          .world = group.size(),
+                         .num_hosts = group.num_hosts(),
                          .asked = args.algorithm,
                          .plan_k = args.plan_k,
                          .batch_invariant = device.config().batch_invariant,

@@ -16,8 +16,9 @@ using program::RootId;
 
 ScatterBuilder::ScatterBuilder(const ScatterProblem& problem, Algorithm algorithm, int rank, int num_lanes)
     : problem_(problem),
-      builder_(fmt::format("{} {}", problem.op(), to_string(algorithm)), rank, problem.world, num_lanes,
-               symm::kScatterChannel) {
+      rank_(rank),
+      builder_(fmt::format("{} {}", problem.op(), to_string(algorithm)), rank % problem.ranks_per_host(),
+               problem.ranks_per_host(), num_lanes, symm::kScatterChannel) {
   const std::int64_t copies_at = problem.num_copied > 0 ? builder_.reserve_scratch(problem.copied_bytes) : 0;
   // See arranged().
   const int front_dim = problem.gives_all || problem.scatters_last() ? 0 : problem.dim;

@@ -38,7 +38,8 @@ class ScatterBuilder {
   [[nodiscard]] const ScatterProblem& problem() const { return problem_; }
   [[nodiscard]] program::Builder& steps() { return builder_; }
   [[nodiscard]] ScatterRoots& roots() { return roots_; }
-  [[nodiscard]] int rank() const { return builder_.rank(); }
+  // Of the whole group, as ranks are where they say whose rows something is.
+  [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int world() const { return problem_.world; }
   [[nodiscard]] Shard own() const { return problem_.part_of(rank()); }
   [[nodiscard]] std::int64_t unit_bytes() const {
@@ -81,6 +82,7 @@ class ScatterBuilder {
   [[nodiscard]] program::Operand columns_of(program::RootId root, int dim, Shard part) const;
 
   const ScatterProblem& problem_;
+  int rank_;
   program::Builder builder_;
   ScatterRoots roots_;
   std::int64_t sums_at_[2] = {};

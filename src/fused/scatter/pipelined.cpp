@@ -174,6 +174,7 @@ int choose_rounds(const ScatterProblem& problem) {
 }
 
 ScatterProgram build_pipelined_scatter(const ScatterProblem& problem, int rank, const Device&) {
+  if (problem.num_hosts > 1) return build_scatter_across_hosts(problem, Algorithm::kPipelined, rank);
   if (problem.push_chunks > 0) return build_pushed_scatter(problem, rank);
   if (problem.pipelined_tells()) return build_told_scatter(problem, Algorithm::kPipelined, rank);
   return PipelinedScatter(problem, rank).build();

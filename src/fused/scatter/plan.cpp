@@ -164,7 +164,7 @@ Notes notes_of(const ScatterAlgorithm& algorithm, const ScatterProblem& problem,
     if (!why.empty()) notes.reason += fmt::format("; the product is made before its rows are given: {}", why);
     return notes;
   }
-  if (!is_pipelined || problem.world == 1) return {};
+  if (!is_pipelined || problem.world == 1 || problem.num_hosts > 1) return {};
   if (problem.push_chunks > 0) {
     return {.reason = fmt::format("; ranks push partials in up to {} chunks a part, {} add them{}",
                                   problem.push_chunks, own_products_end(problem) ? "own products" : "sums",
@@ -188,6 +188,12 @@ void decide_telling(ScatterProblem& problem, Group& group) {
 }
 
 Result<ScatterPlan> plan_for(ScatterProblem problem, const ScatterCall& call, Group& group, Device& device) {
+  if (problem.gives_all && problem.num_hosts > 1) {
+    return failf(ErrorCode::kUnsupported,
+                 "fused_{}: ranks are on {} hosts, between which no all-reduce goes; use "
+                 "fused_matmul_reduce_scatter and gather its rows",
+                 problem.op(), problem.num_hosts);
+  }
   TANDEM_TRY(check_products_run(problem, device));
   if (problem.push_chunks == 0 && can_push(problem))
     problem.push_chunks =
@@ -198,7 +204,7 @@ Result<ScatterPlan> plan_for(ScatterProblem problem, const ScatterCall& call, Gr
     problem.rounds = choose_rounds(problem);
   std::optional<cost::Key> key = key_of(problem, group);
   const cost::Row* const measured = find_measured(group, key);
-  const bool predicts = problem.asked == Algorithm::kAuto && measured == nullptr;
+  const bool predicts = problem.asked == Algorithm::kAuto && measured == nullptr && problem.num_hosts == 1;
   TANDEM_ASSIGN(const Workload work, workload_of(problem, group, device, predicts));
   PlanFacts facts{.work = work,
                   .tune_key = std::move(key),

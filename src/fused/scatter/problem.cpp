@@ -103,8 +103,9 @@ std::string dim_in_words(const ScatterProblem& problem) {
 }
 
 std::string to_string(const ScatterProblem& problem) {
-  return fmt::format("{} {}{} {} w{} partials {}{}{}{}", to_string(problem.dtype), to_string(problem.sizes),
+  return fmt::format("{} {}{} {} w{}{} partials {}{}{}{}", to_string(problem.dtype), to_string(problem.sizes),
                      dim_in_words(problem), to_string(problem.reduce_op), problem.world,
+                     problem.num_hosts == 1 ? "" : fmt::format(" on {} hosts", problem.num_hosts),
                      to_string(problem.partials), scale_in_words(problem),
                      problem.plan_k == 0 ? "" : fmt::format(" plan_k {}", problem.plan_k),
                      problem.batch_invariant ? ", batch invariant" : "");

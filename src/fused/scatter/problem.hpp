@@ -28,6 +28,7 @@ struct ScatterProblem {
   int dim = 0;
   coll::ReduceOp reduce_op = coll::ReduceOp::kSum;
   int world = 1;
+  int num_hosts = 1;  ///< on which ranks are, as many on each
   Algorithm asked = Algorithm::kAuto;
   bool gives_all = false;  ///< every rank gets the whole sum: an all-reduce
   bool is_scaled = false;  ///< by one of the ops of scaled products
@@ -63,6 +64,7 @@ struct ScatterProblem {
   /// other products have made.
   bool gives_while_multiplying = false;
 
+  [[nodiscard]] int ranks_per_host() const { return world / num_hosts; }
   /// Whether `pipelined` is of that form.
   [[nodiscard]] bool pipelined_tells() const { return tells && !has_core_a_lane && push_chunks == 0; }
   [[nodiscard]] bool scatters_last() const { return dim == sizes.size() - 1; }

@@ -58,6 +58,7 @@ void reduce_columns(ScatterBuilder& scatter) {
 
 /// The products, made where a collective reads them, and the collective.
 ScatterProgram build_serial_scatter(const ScatterProblem& problem, int rank, const Device& device) {
+  if (problem.num_hosts > 1) return build_scatter_across_hosts(problem, Algorithm::kSerial, rank);
   ScatterBuilder scatter(problem, Algorithm::kSerial, rank, 1);
   const std::int64_t units = shard_stride(problem.total(), problem.world);
   scatter.add_sums(kCurrent, problem.scatters_last() ? units : problem.total());

@@ -185,6 +185,7 @@ void ToldScatter::give(int round) {
 Support can_tell(const ScatterProblem& problem) {
   if (problem.device.kind != DeviceKind::kCpu) return Support::no("this is no CPU");
   if (problem.world == 1) return Support::no("there are no peers");
+  if (problem.num_hosts > 1) return Support::no("ranks are on several hosts");
   return Support::yes();
 }
 

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <tandem/base/shard.hpp>
+
+namespace tandem::fused {
+
+/// How a rank's part of the rows is cut where it crosses to another host: so that the first rows are there
+/// early, and each piece is worth its message.
+struct HostChunks {
+  std::int64_t units = 1;  ///< of a chunk
+  int count = 1;
+
+  /// `most_units`: of the largest part, each of so many rows and bytes.
+  [[nodiscard]] static HostChunks of(std::int64_t most_units, std::int64_t unit_rows,
+                                     std::int64_t unit_bytes) {
+    constexpr std::int64_t kLeastRows = 32;
+    constexpr std::int64_t kLeastBytes = std::int64_t{256} << 10;
+    constexpr std::int64_t kMost = 8;
+    const std::int64_t by_rows = most_units * unit_rows / kLeastRows;
+    const std::int64_t by_bytes = most_units * unit_bytes / kLeastBytes;
+    const std::int64_t wanted = std::clamp<std::int64_t>(std::min(by_rows, by_bytes), 1, kMost);
+    HostChunks chunks;
+    chunks.units = std::max<std::int64_t>(1, (most_units + wanted - 1) / wanted);
+    chunks.count =
+        static_cast<int>(std::max<std::int64_t>(1, (most_units + chunks.units - 1) / chunks.units));
+    return chunks;
+  }
+  /// Of a part of so many units; late ones may be short or empty.
+  [[nodiscard]] Shard of_part(std::int64_t part_units, int idx) const {
+    const std::int64_t begin = std::min(idx * units, part_units);
+    return {begin, std::min(begin + units, part_units) - begin};
+  }
+};
+
+}  // namespace tandem::fused

@@ -1,0 +1,154 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tandem/cpu/launch.hpp>
+#include <tandem/tandem.hpp>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace tandem::test {
+
+/// What threads of this process send each other in place of a network.
+class Wire {
+ public:
+  void send(int from, int to, std::uint64_t channel, std::span<const std::byte> bytes) {
+    const std::lock_guard lock(mutex_);
+    if (is_cut_) return;
+    messages_[{from, to, channel}].emplace_back(bytes.begin(), bytes.end());
+    num_bytes_ += static_cast<std::int64_t>(bytes.size());
+    has_come_.notify_all();
+  }
+  Result<std::vector<std::byte>> receive(int from, int to, std::uint64_t channel,
+                                         std::chrono::milliseconds timeout,
+                                         const std::function<Result<void>()>& status) {
+    const auto end = std::chrono::steady_clock::now() + timeout;
+    std::unique_lock lock(mutex_);
+    auto& queue = messages_[{from, to, channel}];
+    while (queue.empty()) {
+      lock.unlock();
+      if (auto ok = status(); !ok) return tl::unexpected(ok.error());
+      lock.lock();
+      if (std::chrono::steady_clock::now() > end)
+        return fail(ErrorCode::kTimeout, "rank " + std::to_string(to) + " waits for bytes of rank " +
+                                             std::to_string(from) + " on another host");
+      has_come_.wait_for(lock, std::chrono::milliseconds(2));
+    }
+    std::vector<std::byte> bytes = std::move(queue.front());
+    queue.pop_front();
+    return bytes;
+  }
+  /// What is sent from here on is lost.
+  void cut() {
+    const std::lock_guard lock(mutex_);
+    is_cut_ = true;
+  }
+  [[nodiscard]] std::int64_t num_bytes() const {
+    const std::lock_guard lock(mutex_);
+    return num_bytes_;
+  }
+  /// Of all that was sent, what nobody has taken.
+  [[nodiscard]] std::size_t num_left() const {
+    const std::lock_guard lock(mutex_);
+    std::size_t count = 0;
+    for (const auto& [key, queue] : messages_) count += queue.size();
+    return count;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable has_come_;
+  std::map<std::tuple<int, int, std::uint64_t>, std::deque<std::vector<std::byte>>> messages_;
+  std::int64_t num_bytes_ = 0;
+  bool is_cut_ = false;
+};
+
+/// One rank's end of it.
+class WireTransport final : public Transport {
+ public:
+  WireTransport(std::shared_ptr<Wire> wire, int rank, int size)
+      : wire_(std::move(wire)), rank_(rank), size_(size) {}
+  std::string name() const override { return "a wire of the test"; }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  Result<std::shared_ptr<Pending>> start(const Exchange& exchange, Stream& stream) override {
+    auto pending = std::make_shared<Held>();
+    pending->exchange = exchange;
+    auto launched = cpu::launch(stream, cpu::Task([exchange, wire = wire_, rank = rank_]() -> Result<void> {
+                                  if (exchange.to >= 0 && !exchange.sent.empty())
+                                    wire->send(rank, exchange.to, exchange.channel, exchange.sent);
+                                  return {};
+                                }));
+    if (!launched) return tl::unexpected(launched.error());
+    return std::shared_ptr<Pending>(std::move(pending));
+  }
+  Result<void> await(const std::shared_ptr<Pending>& pending, std::chrono::milliseconds timeout,
+                     const std::shared_ptr<const Watch>& watch, Stream& stream) override {
+    const Exchange exchange = std::static_pointer_cast<Held>(pending)->exchange;
+    return cpu::launch(
+        stream, cpu::Task([exchange, timeout, watch, wire = wire_, rank = rank_]() -> Result<void> {
+          if (exchange.from < 0 || exchange.received.empty()) return {};
+          const auto bytes = wire->receive(exchange.from, rank, exchange.channel, timeout, watch->status);
+          if (!bytes) {
+            watch->report(bytes.error());
+            return tl::unexpected(bytes.error());
+          }
+          if (bytes->size() != exchange.received.size()) {
+            const Error error(ErrorCode::kMismatch, "the other rank sent " + std::to_string(bytes->size()) +
+                                                        " bytes, not " +
+                                                        std::to_string(exchange.received.size()));
+            watch->report(error);
+            return tl::unexpected(error);
+          }
+          std::memcpy(exchange.received.data(), bytes->data(), bytes->size());
+          return {};
+        }));
+  }
+
+ private:
+  struct Held final : Pending {
+    Exchange exchange;
+  };
+  std::shared_ptr<Wire> wire_;
+  int rank_;
+  int size_;
+};
+
+/// Ranks of several hosts as threads of this process.
+struct ThreadHosts {
+  int num_hosts = 2;
+  int ranks_per_host = 2;
+  Config config = {};
+  std::shared_ptr<Wire> wire = std::make_shared<Wire>();
+  [[nodiscard]] int size() const { return num_hosts * ranks_per_host; }
+
+  /// Every rank's result, in rank order.
+  [[nodiscard]] std::vector<Result<void>> run(const std::function<Result<void>(Group&)>& rank_main) const {
+    const auto store = make_in_process_store();
+    std::vector<Result<void>> results(static_cast<std::size_t>(size()));
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        GroupOptions options{.rank = rank, .size = size(), .name = "world", .store = store, .config = config};
+        options.config.host = "host" + std::to_string(rank / ranks_per_host);
+        options.transport = std::make_shared<WireTransport>(wire, rank, size());
+        const auto group = Group::create(options);
+        results[static_cast<std::size_t>(rank)] =
+            group ? rank_main(**group) : Result<void>(tl::unexpected(group.error()));
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return results;
+  }
+};
+
+}  // namespace tandem::test
