@@ -13,6 +13,8 @@ tandem_test(conformance fused
             DEPENDS fused backend LIBRARIES test_fused_harness)
 # Ranks of several hosts, as threads with a wire between them.
 tandem_test(conformance hosts SOURCES conformance/fused_across_hosts_test.cpp DEPENDS fused backend LIBRARIES test_fused_harness)
+add_executable(hosts_rank dist/hosts_rank.cpp)
+target_link_libraries(hosts_rank PRIVATE test_fused_harness tandem_options)
 tandem_test(error fused
             SOURCES error/fused_arguments_test.cpp error/fused_mismatch_test.cpp error/fused_scaled_arguments_test.cpp
             DEPENDS fused backend LIBRARIES test_fused_harness)

@@ -3,9 +3,7 @@
 
 #include <numeric>
 
-#include "conformance/fused_harness.hpp"
-#include "harness/failure.hpp"
-#include "harness/operands.hpp"
+#include "conformance/across_hosts.hpp"
 #include "support/thread_hosts.hpp"
 
 namespace tandem::test {
@@ -13,6 +11,7 @@ namespace {
 
 using harness::Op;
 using harness::Problem;
+using RankRun = RankRunAcrossHosts;
 
 struct HostsCase {
   int num_hosts;
@@ -25,86 +24,6 @@ void PrintTo(const HostsCase& hosts, std::ostream* out) {
 std::string name_of(const ::testing::TestParamInfo<HostsCase>& info) {
   return fmt::format("{}_hosts_of_{}", info.param.num_hosts, info.param.ranks_per_host);
 }
-
-/// One rank's part of a problem, run by one algorithm and compared with f64.
-class RankRun {
- public:
-  RankRun(const Problem& problem, Group& group, Device& device, Stream& stream)
-      : problem_(problem),
-        group_(group),
-        stream_(stream),
-        source_(problem),
-        reference_(problem, source_),
-        operands_(problem, source_, group.rank(), {.device = device}) {
-    for (int i = 0; i < static_cast<int>(problem.n.size()); ++i) {
-      const auto layout = problem.op == Op::kAllGatherMatmul
-                              ? output_layout(operands_.gather_args(), i)
-                              : output_layout(operands_.scatter_args(), group.size(), group.rank());
-      out_.emplace_back(device, harness::take(layout), problem.dtype);
-      views_.push_back(out_.back().view());
-    }
-    if (!problem.gathered) return;
-    gathered_.emplace(device, harness::take(gathered_layout(operands_.gather_args())), problem.dtype);
-  }
-
-  void run(Algorithm algorithm, Complaints& complaints) {
-    for (const Guarded& out : out_) out.poison();
-    if (gathered_) gathered_->poison();
-    const OpReport report = harness::take(call(algorithm));
-    if (algorithm != Algorithm::kAuto && report.algorithm != algorithm)
-      complaints.add(fmt::format("{} ran instead", to_string(report.algorithm)));
-    harness::take(stream_.synchronize());
-    harness::Wrong wrong;
-    for (int i = 0; i < static_cast<int>(out_.size()); ++i) {
-      const Guarded& out = out_[static_cast<std::size_t>(i)];
-      out.download();
-      reference_.compare(i, window_of_result(problem_, i, group_.rank()), out.host(), wrong);
-      if (!out.guards_are_whole()) wrong.add("bytes beside a result");
-    }
-    if (gathered_) {
-      gathered_->download();
-      reference_.compare_gathered(gathered_->host(), wrong);
-      if (!gathered_->guards_are_whole()) wrong.add("bytes beside gathered");
-    }
-    if (wrong.count > 0)
-      complaints.add(fmt::format("{} {} rank {}: {} wrong; {}", to_line(problem_), to_string(algorithm),
-                                 group_.rank(), wrong.count, wrong.first));
-  }
-  [[nodiscard]] std::vector<std::byte> bytes() const {
-    std::vector<std::byte> all;
-    for (const Guarded& out : out_) {
-      const TensorView& view = out.host();
-      const auto* begin = view.data_as<const std::byte>();
-      all.insert(all.end(), begin, begin + view.size_bytes());
-    }
-    return all;
-  }
-
- private:
-  Result<OpReport> call(Algorithm algorithm) {
-    if (problem_.op == Op::kAllGatherMatmul) {
-      AllGatherMatmulArgs args = operands_.gather_args();
-      args.out = views_;
-      args.algorithm = algorithm;
-      if (gathered_) args.gathered = gathered_->view();
-      return fused_all_gather_matmul(args, group_, stream_);
-    }
-    MatmulReduceScatterArgs args = operands_.scatter_args();
-    args.out = views_.front();
-    args.algorithm = algorithm;
-    return fused_matmul_reduce_scatter(args, group_, stream_);
-  }
-
-  Problem problem_;
-  Group& group_;
-  Stream& stream_;
-  harness::GeneratedTensors source_;
-  harness::Reference reference_;
-  harness::RankOperands operands_;
-  std::vector<Guarded> out_;
-  std::vector<TensorView> views_;
-  std::optional<Guarded> gathered_;
-};
 
 class FusedAcrossHosts : public ::testing::TestWithParam<HostsCase> {
  protected:
@@ -134,41 +53,11 @@ class FusedAcrossHosts : public ::testing::TestWithParam<HostsCase> {
   ThreadHosts hosts_;
 };
 
-std::vector<Problem> problems(int ranks) {
-  const std::int64_t w = ranks;
-  std::vector<Problem> all;
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    const auto add = [&](Problem problem) {
-      problem.dtype = dtype;
-      problem.ranks = ranks;
-      all.push_back(problem);
-    };
-    for (const bool gathered : {false, true}) {
-      add({.op = Op::kAllGatherMatmul, .a = {2 * w, 24}, .n = {9}, .dim = 0, .gathered = gathered});
-      add({.op = Op::kAllGatherMatmul, .a = {3 * w - 1, 24}, .n = {9, 5}, .dim = 0, .gathered = gathered});
-      add({.op = Op::kAllGatherMatmul, .a = {3, 5 * w - 2, 16}, .n = {7}, .dim = 1, .gathered = gathered});
-      add({.op = Op::kAllGatherMatmul, .a = {5, 4 * w}, .n = {7}, .dim = 1, .gathered = gathered});
-      add({.op = Op::kAllGatherMatmul, .a = {2, 3, 4 * w - 1}, .n = {7, 3}, .dim = 2, .gathered = gathered});
-    }
-    add({.op = Op::kAllGatherMatmul, .a = {1, 24}, .n = {9}, .dim = 0});
-    add({.op = Op::kAllGatherMatmul, .a = {200 * w - 7, 2048}, .n = {8}, .dim = 0, .bias = true});
-    for (const coll::ReduceOp reduce : {coll::ReduceOp::kSum, coll::ReduceOp::kAvg}) {
-      add({.op = Op::kMatmulReduceScatter, .a = {2 * w, 8 * w}, .n = {9}, .dim = 0, .reduce = reduce});
-      add({.op = Op::kMatmulReduceScatter, .a = {3 * w - 1, 8 * w}, .n = {9}, .dim = 0, .reduce = reduce});
-      add({.op = Op::kMatmulReduceScatter, .a = {3, 5 * w - 2, 8 * w}, .n = {7}, .dim = 1, .reduce = reduce});
-      add({.op = Op::kMatmulReduceScatter, .a = {6, 8 * w}, .n = {4 * w - 1}, .dim = 1, .reduce = reduce});
-    }
-    add({.op = Op::kMatmulReduceScatter, .a = {1, 8 * w}, .n = {9}, .dim = 0});
-    add({.op = Op::kMatmulReduceScatter, .a = {200 * w - 7, 8 * w}, .n = {2048}, .dim = 0, .bias = true});
-  }
-  return all;
-}
-
 TEST_P(FusedAcrossHosts, IsRightForEveryOpTypeDimAndAlgorithm) {
   const std::string complaints =
       on_ranks(quick_config(), [](RankContextOfTest& rank, Complaints& found) -> Result<void> {
         EXPECT_EQ(rank.group.num_hosts(), GetParam().num_hosts);
-        for (const Problem& problem : problems(rank.group.size())) {
+        for (const Problem& problem : problems_across_hosts(rank.group.size())) {
           RankRun run(problem, rank.group, rank.device, rank.stream);
           for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined, Algorithm::kAuto})
             run.run(algorithm, found);

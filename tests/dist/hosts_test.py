@@ -1,0 +1,184 @@
+"""Two hosts as network namespaces, joined by Open MPI over TCP: hosts_test.py HOSTS_RANK. What lies on one machine is told apart
+by its name (TANDEM_HOST). Skipped, with the reason, where there are no namespaces or no mpirun."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+RANK = None
+LINK = "veth0"
+
+
+def sh(*command, **options):
+    return subprocess.run(command, capture_output=True, text=True, check=True, **options)
+
+
+def why_not():
+    """Why these tests cannot run here; empty if they can."""
+    for tool in ("ip", "mpirun", "unshare"):
+        if shutil.which(tool) is None:
+            return f"no {tool} here"
+    if os.geteuid() != 0:
+        return "only root makes network namespaces"
+    name = f"tandem-try-{os.getpid()}"
+    try:
+        sh("ip", "netns", "add", name)
+        sh("ip", "netns", "exec", name, "unshare", "--uts", "true")
+        sh("ip", "netns", "del", name)
+    except subprocess.CalledProcessError as error:
+        return f"no network namespaces here: {error.stderr.strip()}"
+    version = subprocess.run(["mpirun", "--version"], capture_output=True, text=True).stdout
+    return "" if "Open MPI" in version else f"mpirun is not Open MPI's: {version.splitlines()[:1]}"
+
+
+class TwoHosts:
+    """Namespaces a and b with one link between them."""
+
+    def __init__(self):
+        self.names = [f"tandem-{os.getpid()}-{x}" for x in "ab"]
+        self.addresses = ["10.231.7.1", "10.231.7.2"]
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tandem-hosts-"))
+        a, b = self.names
+        for name in self.names:
+            sh("ip", "netns", "add", name)
+            sh("ip", "-n", name, "link", "set", "lo", "up")
+        sh("ip", "link", "add", LINK, "netns", a, "type", "veth", "peer", "name", LINK, "netns", b)
+        for name, address in zip(self.names, self.addresses):
+            sh("ip", "-n", name, "addr", "add", f"{address}/24", "dev", LINK)
+            sh("ip", "-n", name, "link", "set", LINK, "up")
+        # What mpirun starts a host's daemon with in place of ssh: an address and a command.
+        agent = self.folder / "agent"
+        agent.write_text("#!/bin/sh\nshift\n"
+                         f"exec ip netns exec {b} unshare --uts sh -c 'hostname host-b; exec sh -c \"$0\"' \"$*\"\n")
+        agent.chmod(0o755)
+        self.agent = agent
+
+    def close(self):
+        for name in self.names:
+            subprocess.run(["ip", "netns", "pids", name], capture_output=True)
+            for pid in subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split():
+                try:
+                    os.kill(int(pid), signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def shape(self, *how):
+        for name in self.names:
+            sh("tc", "-n", name, "qdisc", "replace", "dev", LINK, "root", *how)
+
+    def cut(self):
+        sh("ip", "-n", self.names[0], "link", "set", LINK, "down")
+
+    def start(self, ranks, *arguments, environment=()):
+        a = self.names[0]
+        each = ranks // 2
+        settings = {"TANDEM_OP_TIMEOUT_MS": "20000", "TANDEM_RENDEZVOUS_TIMEOUT_MS": "30000", **dict(environment)}
+        exports = [word for name, value in settings.items() for word in ("-x", f"{name}={value}")]
+        line = ["ip", "netns", "exec", a, "unshare", "--uts", "sh", "-c", 'hostname host-a; exec "$@"', "sh", "mpirun",
+                "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--tag-output",
+                "--mca", "plm_rsh_agent", str(self.agent), "--mca", "plm_rsh_no_tree_spawn", "1",
+                "--mca", "orte_abort_on_non_zero_status", "0", "--mca", "orte_enable_recovery", "1",
+                "--mca", "btl", "tcp,self", "--mca", "pml", "ob1", "--mca", "btl_tcp_if_include", LINK,
+                "--mca", "oob_tcp_if_include", LINK,
+                "--host", ",".join(f"{address}:{each}" for address in self.addresses), "-n", str(ranks), *exports,
+                "sh", "-c", 'export TANDEM_HOST=$(hostname); exec "$@"', "sh", RANK, *map(str, arguments)]
+        # Its own session: an orphan of a broken run ends with it.
+        return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+                                env={**os.environ, "TMPDIR": str(self.folder)})
+
+    def ended(self, process, seconds):
+        try:
+            out, _ = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, _ = process.communicate()
+            raise AssertionError(f"it hangs after {seconds} s:\n{out}")
+        return process.returncode, out
+
+    def pids_of_ranks(self, host):
+        pids = subprocess.run(["ip", "netns", "pids", self.names[host]], capture_output=True, text=True).stdout.split()
+        found = []
+        for pid in pids:
+            try:
+                if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == pathlib.Path(RANK).name:
+                    found.append(int(pid))
+            except OSError:
+                pass
+        return found
+
+
+class Hosts(unittest.TestCase):
+    def setUp(self):
+        self.hosts = TwoHosts()
+        self.addCleanup(self.hosts.close)
+
+    def test_every_op_type_and_dim_is_right(self):
+        for ranks in (4, 8):
+            with self.subTest(ranks=ranks):
+                code, out = self.hosts.ended(self.hosts.start(ranks, "check"), 240)
+                self.assertEqual(code, 0, out)
+                self.assertEqual(len(re.findall(rf"of {ranks} on host \d of 2: \d+ cases right", out)), ranks, out)
+
+    def begin_loop(self, *arguments):
+        process = self.hosts.start(4, "loop", 60, *arguments, environment={"TANDEM_OP_TIMEOUT_MS": "4000"})
+        self.lines = []
+        while sum("runs" in line for line in self.lines) < 4:
+            line = process.stdout.readline()
+            self.assertTrue(line, "".join(self.lines))
+            self.lines.append(line)
+        return process
+
+    def end_loop(self, process, *named):
+        begin = time.monotonic()
+        code, out = self.hosts.ended(process, 60)
+        text = "".join(self.lines) + out
+        self.assertNotEqual(code, 0, text)
+        self.assertLess(time.monotonic() - begin, 45, text)
+        for pattern, count in named:
+            self.assertGreaterEqual(len(re.findall(pattern, text)), count, text)
+
+    def test_a_killed_rank_is_named_on_both_hosts(self):
+        process = self.begin_loop(3)
+        self.end_loop(process, (r"hosts_rank: .*(rank 1|rank 3)", 3))
+
+    def test_a_killed_host_is_named(self):
+        process = self.begin_loop()
+        for pid in self.hosts.pids_of_ranks(1):
+            os.kill(pid, signal.SIGKILL)
+        self.end_loop(process, (r"hosts_rank: .*rank [23]", 2))
+
+    def test_a_cut_link_is_named(self):
+        process = self.begin_loop()
+        self.hosts.cut()
+        self.end_loop(process, (r"hosts_rank: .*rank \d of another host|hosts_rank: .*rank \d on another host", 1))
+
+    def test_a_slow_link_is_hidden(self):
+        """No figure is asserted: a machine's time is not a test's affair. It prints them."""
+        try:
+            self.hosts.shape("netem", "rate", "1gbit", "delay", "10ms")
+        except (subprocess.CalledProcessError, FileNotFoundError) as error:
+            self.skipTest(f"no traffic control here: {getattr(error, 'stderr', error)}")
+        code, out = self.hosts.ended(self.hosts.start(4, "time", 512, 512, 512, 3), 120)
+        self.assertEqual(code, 0, out)
+        rows = json.loads(re.search(r"\[\{.*\}\]", out).group())
+        print(json.dumps(rows))
+        self.assertEqual({row["op"] for row in rows}, {"all_gather_matmul", "matmul_reduce_scatter"})
+
+
+if __name__ == "__main__":
+    RANK = sys.argv.pop(1)
+    reason = why_not()
+    if reason:
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    unittest.main(verbosity=2)
