@@ -114,6 +114,8 @@ void show_settings(const Config& config, Findings& findings) {
   show("TANDEM_NAN_CHECK", config.nan_check ? "1" : "0", "0");
   show("TANDEM_CUBLASLT_LIBRARY", config.cublaslt_library.value_or("searched for"), "searched for");
   show("TANDEM_NCCL_LIBRARY", config.nccl_library.value_or("searched for"), "searched for");
+  show("TANDEM_MPI_LIBRARY", config.mpi_library.value_or("searched for"), "searched for");
+  show("TANDEM_HOST", config.host.empty() ? "the system's" : config.host, "the system's");
   show("TANDEM_RECORDER_FOLDER", config.recorder_folder.empty() ? "none" : config.recorder_folder, "");
   show("TANDEM_TUNE_FOLDER", config.tune_folder.empty() ? "none" : config.tune_folder, "");
   const std::string rates = to_string(config.core_rates);

@@ -18,7 +18,7 @@ MAY_INCLUDE = {
     "bootstrap": ["base", "cost"],
     "device": ["base", "trace"],
     "cpu": ["device"],  # include/tandem/cpu: launching on CPU streams, the device module's leaf
-    "transport": ["cpu", "bootstrap"],
+    "transport": ["device", "bootstrap"],
     "timeline": ["device", "bootstrap", "io"],
     "symm": ["device", "bootstrap"],
     "gemm": ["device", "symm", "cost"],
@@ -55,7 +55,7 @@ def allowed_modules(module):
     allowed = {module}
     for below in MAY_INCLUDE[module]:
         allowed |= allowed_modules(below)
-    if module in ("device", "symm", "gemm", "coll"):
+    if module in ("device", "symm", "gemm", "coll", "transport"):
         allowed |= {"cpu", "cuda"}
     return allowed
 

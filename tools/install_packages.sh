@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that a target needs and this machine lacks: tools/install_packages.sh build|lint|docs|python|page
+# Installs the Debian packages that a target needs and this machine lacks: tools/install_packages.sh build|lint|docs|python|page|hosts
 # As root, or through sudo if that asks no password; else it prints the line to run and exits 4. Installs nothing, and
 # touches no package list, when everything is there.
 set -euo pipefail
@@ -11,6 +11,8 @@ build_needs=(g++:g++ cmake:cmake ninja:ninja-build ccache:ccache make:make pkg-c
 docs_needs=(python3:python3 doxygen:doxygen)
 # A browser, and what drives it in the tests of the page of `tandem trace`.
 page_needs=(chromium:chromium chromedriver:chromium-driver :python3-selenium :python3-pytest :python3-pil)
+# Two hosts on this machine, for the tests of what crosses between them.
+hosts_needs=(mpirun:openmpi-bin ip:iproute2)
 # The formatter and the linter are pinned: their opinions differ from version to version.
 lint_needs=(clang++-14:clang-14 clang-format-14:clang-format-14 clang-tidy-14:clang-tidy-14)
 # Debian has them apart from its Python; any other that is installed brings them.
@@ -26,12 +28,13 @@ case "${1:-}" in
   lint) needs=("${build_needs[@]}" "${lint_needs[@]}") ;;
   docs) needs=("${docs_needs[@]}") ;;
   page) needs=("${page_needs[@]}") ;;
+  hosts) needs=("${hosts_needs[@]}") ;;
   python)
     needs=("${build_needs[@]}")
     "${PYTHON:-python3}" -c "$can_build_wheels" 2>/dev/null || needs+=("${python_needs[@]}")
     ;;
   *)
-    echo "install_packages.sh: got '${1:-}', need build, lint, docs, python or page" >&2
+    echo "install_packages.sh: got '${1:-}', need build, lint, docs, python, page or hosts" >&2
     exit 2
     ;;
 esac

@@ -163,7 +163,8 @@ enum class StepKind : std::uint8_t {
   kReduceScatter,   ///< to = this rank's rows of the sum of every rank's `from`, plus bias: a collective
   kAllReduce,       ///< to = the sum of every rank's `from`, plus bias: a collective
   kCheck,           ///< looks for NaN in `from`
-  kExchange,  ///< starts to send `from` to rank `peer` and to receive `to` from rank `source`, both of other hosts
+  /// Starts to send `from` to rank `peer` and to receive `to` from rank `source`, both of other hosts.
+  kExchange,
   kExchanged,  ///< the same exchange is done: `from` may change, and `to` is there
 };
 

@@ -96,65 +96,42 @@ class RankRunAcrossHosts {
   std::optional<Guarded> gathered_;
 };
 
-/// Both ops with every dim, uneven shards, few rows, and enough rows to cross in chunks.
-[[nodiscard]] inline std::vector<harness::Problem> problems_across_hosts(int ranks) {
-  const std::int64_t w = ranks;
+/// With every dim, uneven shards, few rows, and enough rows to cross in chunks.
+[[nodiscard]] inline std::vector<harness::Problem> gathers_across_hosts(std::int64_t w) {
+  constexpr harness::Op kOp = harness::Op::kAllGatherMatmul;
   std::vector<harness::Problem> all;
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    const auto add = [&](harness::Problem problem) {
-      problem.dtype = dtype;
-      problem.ranks = ranks;
-      all.push_back(problem);
-    };
-    for (const bool gathered : {false, true}) {
-      add({.op = harness::Op::kAllGatherMatmul, .a = {2 * w, 24}, .n = {9}, .dim = 0, .gathered = gathered});
-      add({.op = harness::Op::kAllGatherMatmul,
-           .a = {3 * w - 1, 24},
-           .n = {9, 5},
-           .dim = 0,
-           .gathered = gathered});
-      add({.op = harness::Op::kAllGatherMatmul,
-           .a = {3, 5 * w - 2, 16},
-           .n = {7},
-           .dim = 1,
-           .gathered = gathered});
-      add({.op = harness::Op::kAllGatherMatmul, .a = {5, 4 * w}, .n = {7}, .dim = 1, .gathered = gathered});
-      add({.op = harness::Op::kAllGatherMatmul,
-           .a = {2, 3, 4 * w - 1},
-           .n = {7, 3},
-           .dim = 2,
-           .gathered = gathered});
-    }
-    add({.op = harness::Op::kAllGatherMatmul, .a = {1, 24}, .n = {9}, .dim = 0});
-    add({.op = harness::Op::kAllGatherMatmul, .a = {200 * w - 7, 2048}, .n = {8}, .dim = 0, .bias = true});
-    for (const coll::ReduceOp reduce : {coll::ReduceOp::kSum, coll::ReduceOp::kAvg}) {
-      add({.op = harness::Op::kMatmulReduceScatter,
-           .a = {2 * w, 8 * w},
-           .n = {9},
-           .dim = 0,
-           .reduce = reduce});
-      add({.op = harness::Op::kMatmulReduceScatter,
-           .a = {3 * w - 1, 8 * w},
-           .n = {9},
-           .dim = 0,
-           .reduce = reduce});
-      add({.op = harness::Op::kMatmulReduceScatter,
-           .a = {3, 5 * w - 2, 8 * w},
-           .n = {7},
-           .dim = 1,
-           .reduce = reduce});
-      add({.op = harness::Op::kMatmulReduceScatter,
-           .a = {6, 8 * w},
-           .n = {4 * w - 1},
-           .dim = 1,
-           .reduce = reduce});
-    }
-    add({.op = harness::Op::kMatmulReduceScatter, .a = {1, 8 * w}, .n = {9}, .dim = 0});
-    add({.op = harness::Op::kMatmulReduceScatter,
-         .a = {200 * w - 7, 8 * w},
-         .n = {2048},
-         .dim = 0,
-         .bias = true});
+  for (const bool gathered : {false, true}) {
+    all.push_back({.op = kOp, .a = {2 * w, 24}, .n = {9}, .dim = 0, .gathered = gathered});
+    all.push_back({.op = kOp, .a = {3 * w - 1, 24}, .n = {9, 5}, .dim = 0, .gathered = gathered});
+    all.push_back({.op = kOp, .a = {3, 5 * w - 2, 16}, .n = {7}, .dim = 1, .gathered = gathered});
+    all.push_back({.op = kOp, .a = {5, 4 * w}, .n = {7}, .dim = 1, .gathered = gathered});
+    all.push_back({.op = kOp, .a = {2, 3, 4 * w - 1}, .n = {7, 3}, .dim = 2, .gathered = gathered});
+  }
+  all.push_back({.op = kOp, .a = {1, 24}, .n = {9}, .dim = 0});
+  all.push_back({.op = kOp, .a = {200 * w - 7, 2048}, .n = {8}, .dim = 0, .bias = true});
+  return all;
+}
+[[nodiscard]] inline std::vector<harness::Problem> scatters_across_hosts(std::int64_t w) {
+  constexpr harness::Op kOp = harness::Op::kMatmulReduceScatter;
+  std::vector<harness::Problem> all;
+  for (const coll::ReduceOp reduce : {coll::ReduceOp::kSum, coll::ReduceOp::kAvg}) {
+    all.push_back({.op = kOp, .a = {2 * w, 8 * w}, .n = {9}, .dim = 0, .reduce = reduce});
+    all.push_back({.op = kOp, .a = {3 * w - 1, 8 * w}, .n = {9}, .dim = 0, .reduce = reduce});
+    all.push_back({.op = kOp, .a = {3, 5 * w - 2, 8 * w}, .n = {7}, .dim = 1, .reduce = reduce});
+    all.push_back({.op = kOp, .a = {6, 8 * w}, .n = {4 * w - 1}, .dim = 1, .reduce = reduce});
+  }
+  all.push_back({.op = kOp, .a = {1, 8 * w}, .n = {9}, .dim = 0});
+  all.push_back({.op = kOp, .a = {200 * w - 7, 8 * w}, .n = {2048}, .dim = 0, .bias = true});
+  return all;
+}
+[[nodiscard]] inline std::vector<harness::Problem> problems_across_hosts(int ranks) {
+  std::vector<harness::Problem> all = gathers_across_hosts(ranks);
+  for (const harness::Problem& scatter : scatters_across_hosts(ranks)) all.push_back(scatter);
+  const std::size_t count = all.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    all[i].ranks = ranks;
+    all.push_back(all[i]);
+    all.back().dtype = DType::kBF16;
   }
   return all;
 }

@@ -1,8 +1,8 @@
 /// A rank of a job that mpirun has started, for hosts_test.py:
 ///
 ///   hosts_rank check                      every problem by every algorithm, against f64
-///   hosts_rank loop SECONDS [KILLED]      gathers until the time is over or one fails; rank KILLED kills itself
-///   hosts_rank time M N K ITERATIONS      medians of serial and pipelined gathers and scatters, as JSON
+///   hosts_rank loop SECONDS [KILLED]      gathers until one fails; rank KILLED kills itself
+///   hosts_rank time M N K ITERATIONS      medians of serial and pipelined, of both ops, as JSON
 ///
 /// Prints one line a rank. Exits 1 for wrong results, 3 for an error of the group.
 

@@ -19,7 +19,8 @@ constexpr const char* kVariables[] = {
     "TANDEM_FAULT",         "TANDEM_CUBLASLT_LIBRARY", "TANDEM_NCCL_LIBRARY",
     "TANDEM_NATIVE_PIECES", "TANDEM_RECORD_AFTER",     "TANDEM_RATES",
     "TANDEM_MAX_PLANS",     "TANDEM_BATCH_INVARIANT",  "TANDEM_MEASURE_GPUS",
-    "TANDEM_NAN_CHECK",     "TANDEM_RECORDER_FOLDER"};
+    "TANDEM_NAN_CHECK",     "TANDEM_RECORDER_FOLDER",  "TANDEM_MPI_LIBRARY",
+    "TANDEM_HOST"};
 
 class ConfigTest : public testing::Test {
  protected:
@@ -101,6 +102,8 @@ TEST_F(ConfigTest, ReadsEveryVariable) {
   EXPECT_EQ(good("TANDEM_ISA", "avx512_bf16").isa, "avx512_bf16");
   EXPECT_EQ(good("TANDEM_CUBLASLT_LIBRARY", "/a/libcublasLt.so.13").cublaslt_library, "/a/libcublasLt.so.13");
   EXPECT_EQ(good("TANDEM_NCCL_LIBRARY", "/a/libnccl.so.2").nccl_library, "/a/libnccl.so.2");
+  EXPECT_EQ(good("TANDEM_MPI_LIBRARY", "/a/libmpi.so.40").mpi_library, "/a/libmpi.so.40");
+  EXPECT_EQ(good("TANDEM_HOST", "node7").host, "node7");
   EXPECT_EQ(good("TANDEM_FAULT", "put:0:*:delay:5,get:1:2:die").fault, "put:0:*:delay:5,get:1:2:die");
 }
 

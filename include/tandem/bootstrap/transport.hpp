@@ -53,8 +53,8 @@ class Transport {
   /// Errors:  kUnsupported for a stream of a device that this transport does not serve.
   [[nodiscard]] virtual Result<std::shared_ptr<Pending>> start(const Exchange& exchange, Stream& stream) = 0;
   /// Later work on `stream` comes behind the exchange: `sent` may be overwritten, and `received` is there.
-  /// Errors:  of the stream: kTimeout that names both ranks and the bytes, kPeerLost, kMismatch where the other
-  ///          rank sends something else, those of `watch`.
+  /// Errors:  of the stream: kTimeout that names both ranks and the bytes, kPeerLost, kMismatch where the
+  ///          other rank sends something else, those of `watch`.
   [[nodiscard]] virtual Result<void> await(const std::shared_ptr<Pending>& exchange,
                                            std::chrono::milliseconds timeout,
                                            const std::shared_ptr<const Watch>& watch, Stream& stream) = 0;

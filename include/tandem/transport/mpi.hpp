@@ -22,9 +22,9 @@ struct MpiWorld {
 
 /// Loads the MPI library (Config::mpi_library, else Open MPI's, else MPICH's), initialises it unless the
 /// program has, and opens the world. This is a collective call of all processes of the launch. One thread of
-/// tandem's makes all calls of MPI from here on; a program that calls MPI itself must have initialised it with
-/// MPI_THREAD_MULTIPLE. MPI is finalised with the last part of the world, if tandem initialised it and no
-/// group has failed.
+/// tandem's makes all calls of MPI from here on; a program that calls MPI itself must have initialised it
+/// with MPI_THREAD_MULTIPLE. MPI is finalised with the last part of the world, if tandem initialised it and
+/// every rank has come to that.
 /// Errors:  kUnsupported without a library, or where it gives too few rights to threads; kDriver with MPI's
 ///          text.
 [[nodiscard]] Result<MpiWorld> open_mpi(const Config& config);

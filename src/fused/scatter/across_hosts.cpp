@@ -55,8 +55,8 @@ class ScatterAcrossHosts {
     return chunks_.of_part(problem_.part_of(of_rank).size, chunk);
   }
   void add_roots();
-  /// The sum over this host's ranks of a chunk of what rank `local` of `host` owns, into `to` on the partner of
-  /// that rank.
+  /// The sums over this host's ranks of a chunk of what each rank of `host` owns, each into `to` of its
+  /// partner here.
   void sum_chunk(int host, int chunk, const Operand& to);
   [[nodiscard]] Operand layer(int host, Shard chunk) const;
 
@@ -97,8 +97,8 @@ Operand ScatterAcrossHosts::layer(int host, Shard chunk) const {
   return problem_.scatters_last() ? all_of(root) : part_of(root, 0, chunk.offset, chunk.size);
 }
 
-/// A slot is written again two chunks later: behind the barrier of the chunk between, which every rank of this
-/// host passes after it has read.
+/// A slot is written again two chunks later: behind the barrier of the chunk between, which every rank of
+/// this host passes after it has read.
 void ScatterAcrossHosts::sum_chunk(int host, int chunk, const Operand& to) {
   const std::int64_t slot_at = turn_++ % 2 * per_host() * slot_bytes_;
   RootId mine = program::kNone;

@@ -1,4 +1,4 @@
-#include "transport/mpi_transport.hpp"
+#include "transport/cpu/mpi_transport.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "transport/mpi_library.hpp"
+#include "transport/cpu/mpi_library.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -3,7 +3,7 @@
 #include <memory>
 #include <tandem/bootstrap/transport.hpp>
 
-#include "transport/mpi_thread.hpp"
+#include "transport/cpu/mpi_thread.hpp"
 
 namespace tandem::transport {
 

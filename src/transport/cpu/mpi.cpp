@@ -1,9 +1,9 @@
 #include <tandem/transport/mpi.hpp>
 
 #include "base/try.hpp"
-#include "transport/mpi_store.hpp"
-#include "transport/mpi_thread.hpp"
-#include "transport/mpi_transport.hpp"
+#include "transport/cpu/mpi_store.hpp"
+#include "transport/cpu/mpi_thread.hpp"
+#include "transport/cpu/mpi_transport.hpp"
 
 namespace tandem {
 
@@ -12,7 +12,7 @@ Result<MpiWorld> open_mpi(const Config& config) {
   return MpiWorld{.rank = mpi->rank(),
                   .size = mpi->size(),
                   .library = mpi->version(),
-                  .store = std::make_shared<transport::MpiStore>(mpi, config.rendezvous_timeout),
+                  .store = std::make_shared<transport::MpiStore>(mpi, config.op_timeout),
                   .transport = std::make_shared<transport::MpiTransport>(mpi)};
 }
 

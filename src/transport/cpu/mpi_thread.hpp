@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/home_process.hpp"
-#include "transport/mpi_library.hpp"
+#include "transport/cpu/mpi_library.hpp"
 
 namespace tandem::transport {
 
@@ -45,11 +45,12 @@ enum class Tag : int {
   kFirstChannel = 16
 };
 
-/// The one thread that calls MPI. It starts messages, looks which are done, and hands on those of served tags.
+/// The one thread that calls MPI. It starts messages, looks which are done, and hands on those of served
+/// tags.
 ///
-/// In the end every rank tells rank 0 that it leaves, and rank 0 serves the others until all have, then tells
-/// them. Only then is MPI finalised: that waits for all, without a deadline. A rank that hears nothing for ten
-/// seconds leaves MPI as it is.
+/// In the end every rank tells rank 0 that it leaves, and rank 0 serves the others until all have, then
+/// tells them. Only then is MPI finalised: that waits for all, without a deadline. A rank that hears nothing
+/// for ten seconds leaves MPI as it is.
 class MpiThread {
  public:
   /// Called by the thread for each message of a served tag.

@@ -1,4 +1,4 @@
-#include "transport/mpi_thread.hpp"
+#include "transport/cpu/mpi_thread.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -7,7 +7,7 @@
 #include <optional>
 #include <tandem/bootstrap/store.hpp>
 
-#include "transport/mpi_thread.hpp"
+#include "transport/cpu/mpi_thread.hpp"
 
 namespace tandem::transport {
 

@@ -1,4 +1,4 @@
-#include "transport/mpi_store.hpp"
+#include "transport/cpu/mpi_store.hpp"
 
 #include <algorithm>
 #include <condition_variable>
@@ -51,6 +51,7 @@ struct MpiStore::Shared {
   std::mutex mutex;
   std::condition_variable has_come;
   std::uint32_t next_id = 0;
+  std::optional<Error> lost = {};  ///< rank 0 has not answered once: nobody waits for it again
   std::map<std::uint32_t, std::optional<Reply>> replies;
 
   /// What rank 0 does.
@@ -134,6 +135,7 @@ Result<MpiStore::Reply> MpiStore::ask(std::uint32_t op, std::string_view key,
   RequestHead head{.op = op, .key_bytes = key.size(), .delta = delta};
   {
     const std::lock_guard lock(shared_->mutex);
+    if (shared_->lost) return tl::unexpected(*shared_->lost);
     head.id = shared_->next_id++;
     shared_->replies[head.id] = std::nullopt;
   }
@@ -147,8 +149,10 @@ Result<MpiStore::Reply> MpiStore::ask(std::uint32_t op, std::string_view key,
   const std::optional<Reply> reply = std::move(shared_->replies[head.id]);
   shared_->replies.erase(head.id);
   if (!has_come) {
-    return failf(ErrorCode::kPeerLost, "store: rank 0, which keeps it, has not answered for {} ms (key '{}')",
-                 patience_.count(), key);
+    shared_->lost = Error(ErrorCode::kPeerLost,
+                          fmt::format("store: rank 0, which keeps it, has not answered for {} ms (key '{}')",
+                                      patience_.count(), key));
+    return tl::unexpected(*shared_->lost);
   }
   return *reply;
 }
