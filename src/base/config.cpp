@@ -39,6 +39,10 @@ std::string read_tune_folder() {
 
 }  // namespace
 
+std::optional<std::string> environment_variable(const std::string& name) {
+  return variable(name.c_str());
+}
+
 Result<Config> Config::from_environment() {
   Config config;
   constexpr std::int64_t kLongestMs = 24LL * 3600 * 1000;

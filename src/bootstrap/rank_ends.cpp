@@ -35,6 +35,7 @@ std::int64_t read(Store& store, std::string_view key) {
 
 std::string describe(const RankEnd& end) {
   if (end.signal != 0) return fmt::format("was ended by signal {} ({})", end.signal, ::strsignal(end.signal));
+  if (end.exit_code == RankEnd::kUnknown) return "has ended";
   return fmt::format("ended with exit code {}", end.exit_code);
 }
 

@@ -13,10 +13,12 @@ namespace tandem::bootstrap {
 
 /// How a process ended.
 struct RankEnd {
+  /// The exit code of a process that another one started: only its parent learns it.
+  static constexpr int kUnknown = 0xfff0;
   int exit_code = 0;  ///< valid if signal == 0
   int signal = 0;     ///< the signal that ended it, or 0
 };
-/// "ended with exit code 3", "was ended by signal 9 (Killed)".
+/// "ended with exit code 3", "was ended by signal 9 (Killed)", "has ended".
 [[nodiscard]] std::string describe(const RankEnd& end);
 
 /// The launcher, before the ranks start.

@@ -75,6 +75,7 @@ struct RankContext {
   int rank = 0;
   int size = 1;
   std::shared_ptr<Store> store;
+  int local_rank = 0;  ///< the number of this rank among those of its host: it gets the GPU of this number
 };
 
 /// Returns the context of a process that a Job started, and nothing in any other process. It removes the
