@@ -69,6 +69,8 @@ Result<std::optional<RankContext>> join_job(int& argc, char**& argv) {
 void report_failure(const RankContext& context, const Error& error) {
   // If the launcher is gone nobody can be told; the exit code says that something went wrong.
   static_cast<void>(bootstrap::write_failure(*context.store, context.rank, error));
+  if (bootstrap::is_launch(*context.store))
+    static_cast<void>(bootstrap::write_end(*context.store, context.rank, {bootstrap::RankEnd::kUnknown, 0}));
 }
 
 }  // namespace tandem

@@ -172,6 +172,7 @@ Result<std::shared_ptr<Store>> host_launch(const LaunchedRank& self, const JoinO
   }
   auto done = collect(*host, self, options, deadline);
   if (done) done = bootstrap::write_job_size(*host->store, self.size);
+  if (done) done = bootstrap::write_launch(*host->store);
   if (done) done = tell_verdict(*host->store, true);
   if (!done) {
     reject(*host->store, self, done.error());
@@ -209,6 +210,7 @@ Result<void> await_verdict(Store& store, const LaunchedRank& self, const JoinOpt
   }
   if (!verdict) return tl::unexpected(std::move(verdict).error());
   if (verdict->size() == 1 && (*verdict)[0] != std::byte{0}) return {};
+  if (options.is_told != nullptr) *options.is_told = true;
   auto why = bootstrap::read_failure(store, 0);
   static_cast<void>(store.add(kToldKey, 1));
   if (why) return tl::unexpected(*std::move(why));
@@ -264,6 +266,14 @@ Result<RankContext> join_launched(const LaunchedRank& launched, const JoinOption
                 self.rank == 0 ? host_launch(self, options, deadline) : join_host(self, options, deadline));
   TANDEM_TRY(bootstrap::write_joined(*context.store, context.rank));
   return context;
+}
+
+std::optional<Error> find_failure(const RankContext& self, int rank) {
+  if (auto reported = bootstrap::read_failure(*self.store, rank)) return reported;
+  const auto end = bootstrap::read_end(*self.store, rank);
+  if (!end) return std::nullopt;
+  return Error(ErrorCode::kPeerLost,
+               fmt::format("the process of rank {} {} and did not say why", rank, bootstrap::describe(*end)));
 }
 
 }  // namespace tandem

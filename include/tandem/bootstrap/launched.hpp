@@ -43,6 +43,8 @@ struct JoinOptions {
   std::shared_ptr<Store> store = {};
   /// The longest wait for the other processes. Config::rendezvous_timeout is meant for it.
   std::chrono::milliseconds timeout{60'000};
+  /// Set to true where the error is one that rank 0 has told the others, and reports itself. May be null.
+  bool* is_told = nullptr;
 };
 
 /// Makes the processes of a launch the ranks of one job. This is a collective call of all of them, and
@@ -58,5 +60,9 @@ struct JoinOptions {
 ///          the processes differ in the size; kUnsupported for several hosts without a store; kPeerLost.
 /// Source:  docs/design/bootstrap.md
 [[nodiscard]] Result<RankContext> join_launched(const LaunchedRank& self, const JoinOptions& options = {});
+
+/// Why a rank of a launch has failed: what it told by report_failure(), or kPeerLost if its process has ended
+/// and rank 0 has seen it. Nothing as long as it works. It serves rank 0 as Job::wait() serves a launcher.
+[[nodiscard]] std::optional<Error> find_failure(const RankContext& self, int rank);
 
 }  // namespace tandem
