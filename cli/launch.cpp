@@ -26,7 +26,8 @@ std::string announcement_key(int number) {
   return fmt::format("launch/announcement/{}", number);
 }
 
-/// The store of one job of several that share a store. What the library keeps of the processes is common to all.
+/// The store of one job of several that share a store. What the library keeps of the processes is common to
+/// all.
 class JobStore final : public Store {
  public:
   JobStore(std::shared_ptr<Store> store, int job)

@@ -10,15 +10,15 @@
 
 namespace tandem::cli {
 
-// A command whose ranks are processes that mpirun, torchrun or srun has started. All have the same command line.
-// Rank 0 does what the launcher of a job does elsewhere, and the work of its own rank on a thread beside it. The
-// others do what rank 0 announces, one job after the other, and end with its exit code. They print nothing, unless
-// rank 0 is lost.
+// A command whose ranks are processes that mpirun, torchrun or srun has started. All have the same command
+// line. Rank 0 does what the launcher of a job does elsewhere, and the work of its own rank on a thread beside
+// it. The others do what rank 0 announces, one job after the other, and end with its exit code. They print
+// nothing, unless rank 0 is lost.
 
 /// Whether such a command line is for all processes. Rank 0 does all else alone, such as `doctor` and --help.
 [[nodiscard]] bool is_for_all_ranks(const std::vector<std::string>& words);
-/// The exit code of the other ranks where rank 0 does the command alone. Rank 0 says what is wrong with one that
-/// is not known.
+/// The exit code of the other ranks where rank 0 does the command alone. Rank 0 says what is wrong with one
+/// that is not known.
 [[nodiscard]] int exit_code_without_work(const std::vector<std::string>& words);
 
 using RankWork = std::function<nlohmann::json(const RankContext&)>;
@@ -33,8 +33,8 @@ class Launch {
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
 
-  /// Runs a job on all processes and returns what each rank published, in rank order. A signal ends this process
-  /// meanwhile, and the others with it. Throws the error of the rank that failed first.
+  /// Runs a job on all processes and returns what each rank published, in rank order. A signal ends this
+  /// process meanwhile, and the others with it. Throws the error of the rank that failed first.
   std::vector<nlohmann::json> run(const JobRequest& request);
   /// Tells the others to end with this code, and waits a moment for them: the store is this process's.
   void end(int exit_code);

@@ -3,6 +3,7 @@
 #include <tandem/base/config.hpp>
 #include <tandem/base/fault.hpp>
 
+#include "base/environment.hpp"
 #include "base/format.hpp"
 #include "base/try.hpp"
 

@@ -22,7 +22,8 @@ namespace {
 using bootstrap::ProcessId;
 using namespace std::chrono_literals;
 
-// Keys of the common store. Each rank takes its seat and tells its arrival; rank 0 answers all by one verdict.
+// Keys of the common store. Each rank takes its seat and tells its arrival; rank 0 answers all by one
+// verdict.
 constexpr const char* kVerdictKey = "tandem/launch/verdict";  // one byte: whether all have come
 constexpr const char* kToldKey = "tandem/launch/told";        // counts who has read a bad verdict
 

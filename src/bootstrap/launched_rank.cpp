@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <tandem/base/config.hpp>
 #include <tandem/bootstrap/launched.hpp>
 #include <vector>
 
+#include "base/environment.hpp"
 #include "base/format.hpp"
 #include "base/try.hpp"
 

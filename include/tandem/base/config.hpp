@@ -12,8 +12,8 @@ namespace tandem {
 /// How much is written to stderr.
 enum class LogLevel : std::uint8_t { kDebug, kInfo, kWarning, kError, kOff };
 
-/// The settings that tandem takes from the environment. from_environment() reads them once. Of other variables
-/// only those of launchers are read, by launched_rank(). There is no global: pass the settings on. All timeouts are finite and positive.
+/// The settings that tandem takes from the environment. from_environment() reads them once, and no other code
+/// reads a variable. There is no global: pass the settings on. All timeouts are finite and positive.
 struct Config {
   /// TANDEM_LOG = debug | info | warning | error | off.
   LogLevel log_level = LogLevel::kWarning;
@@ -76,8 +76,5 @@ struct Config {
   /// Errors:  kInvalidArgument with the variable, its value and what is allowed.
   [[nodiscard]] static Result<Config> from_environment();
 };
-
-/// The value of an environment variable that is no setting; nothing if it is unset or empty.
-[[nodiscard]] std::optional<std::string> environment_variable(const std::string& name);
 
 }  // namespace tandem
