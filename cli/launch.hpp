@@ -11,9 +11,9 @@
 namespace tandem::cli {
 
 // A command whose ranks are processes that mpirun, torchrun or srun has started. All have the same command
-// line. Rank 0 does what the launcher of a job does elsewhere, and the work of its own rank on a thread beside
-// it. The others do what rank 0 announces, one job after the other, and end with its exit code. They print
-// nothing, unless rank 0 is lost.
+// line. Rank 0 does what the launcher of a job does elsewhere, and the work of its own rank on a thread
+// beside it. The others do what rank 0 announces, one job after the other, and end with its exit code. They
+// print nothing, unless rank 0 is lost.
 
 /// Whether such a command line is for all processes. Rank 0 does all else alone, such as `doctor` and --help.
 [[nodiscard]] bool is_for_all_ranks(const std::vector<std::string>& words);
