@@ -242,6 +242,19 @@ class Launched(unittest.TestCase):
 
         self.assertIn("rank 1: Mismatch: started as", self.fail(1, words, 2))
 
+    def test_a_rank_that_another_launch_of_the_same_name_has(self):
+        words = ["bench", "all_gather_matmul", *SMALL]
+        first = self.launch(words, 3, job="same", ranks=[0, 1], env={"TANDEM_RENDEZVOUS_TIMEOUT_MS": "5000"})
+        self.await_meeting()
+        (second,) = self.launch(words, 3, job="same", ranks=[1])
+        # One of the two has the seat, whichever came first.
+        first_ended, second_ended = [(p.communicate(timeout=100)[1], p.returncode) for p in (first[1], second)]
+        self.assertEqual((first_ended[1], second_ended[1]), (1, 1))
+        self.assertIn("rank 1 of job 'Open MPI: PMIX_NAMESPACE=same' is there already", first_ended[0] + second_ended[0])
+        _, err = first[0].communicate(timeout=100)
+        self.assertEqual(first[0].returncode, 1)
+        self.assertIn("rank 2 of 3 did not come", err)
+
     def test_a_link_in_place_of_the_directory(self):
         (first,) = self.launch(["demo"], 2, job="link", ranks=[0])
         self.await_meeting()
