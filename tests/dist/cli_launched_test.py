@@ -153,8 +153,8 @@ class Launched(unittest.TestCase):
         """Each row of bench and tune is a job of its own."""
         algorithms = ["--algorithm", "serial,pipelined"]
         text = self.succeed(["bench", "matmul_reduce_scatter", *SMALL, "--dtype", "f32,bf16", *algorithms], 2)
-        self.assertEqual(len(re.findall(r"^ *matmul_reduce_scatter .* 2 +(?:serial|pipelined) ", text, re.MULTILINE)), 4,
-                         text)
+        rows = re.findall(r"^ *matmul_reduce_scatter .* 2 +(?:serial|pipelined) ", text, re.MULTILINE)
+        self.assertEqual(len(rows), 4, text)
         folder = os.path.join(self.folder, "tune")
         text = self.succeed(["tune", "all_gather_matmul", *SMALL, "--dtype", "f32,bf16", "--folder", folder], 2)
         self.assertIn("2 rows taken in", text)
@@ -250,7 +250,8 @@ class Launched(unittest.TestCase):
         # One of the two has the seat, whichever came first.
         first_ended, second_ended = [(p.communicate(timeout=100)[1], p.returncode) for p in (first[1], second)]
         self.assertEqual((first_ended[1], second_ended[1]), (1, 1))
-        self.assertIn("rank 1 of job 'Open MPI: PMIX_NAMESPACE=same' is there already", first_ended[0] + second_ended[0])
+        text = first_ended[0] + second_ended[0]
+        self.assertIn("rank 1 of job 'Open MPI: PMIX_NAMESPACE=same' is there already", text)
         _, err = first[0].communicate(timeout=100)
         self.assertEqual(first[0].returncode, 1)
         self.assertIn("rank 2 of 3 did not come", err)
