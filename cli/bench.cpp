@@ -371,7 +371,7 @@ int BenchCommand::launch(const Invocation& invocation) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto tell_row = [&](Store& store) { send_to_ranks(store, kRowKey, i); };
     const auto results = run_job({ranks, invocation.arguments, place.placement, tell_row, invocation.tracing},
-                                 invocation.interrupts);
+                                 invocation.jobs);
     nlohmann::json row = summarize(rows[i], flags_.measure.counts, results);
     print_row(row);
     if (flags_.explain && !is_product_only()) {

@@ -312,7 +312,7 @@ int bench_beside(const BesideBench& bench, const RowFile& file, const Invocation
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto tell_row = [&](Store& store) { send_to_ranks(store, kBesideKey, i); };
     const auto results =
-        run_job({place.ranks, invocation.arguments, place.placement, tell_row}, invocation.interrupts);
+        run_job({place.ranks, invocation.arguments, place.placement, tell_row}, invocation.jobs);
     nlohmann::json row = summarize(bench, rows[i], place, results);
     if (row.at("wrong") != 0) {
       const auto culprit =

@@ -185,8 +185,11 @@ class CheckCommand : public Command {
     return found == totals_.end() ? Tally{} : found->second;
   }
   int conclude(const SweepLists& lists) const;
+  /// Whether the user says how many ranks.
+  [[nodiscard]] bool has_ranks() const { return ranks_->count() > 0 || !flags_.problem.empty(); }
 
   CheckFlags flags_;
+  CLI::Option* ranks_ = nullptr;
   std::map<std::string, Tally> totals_;
   std::vector<std::string> wrong_lines_;
   std::vector<std::string> skip_reasons_;
@@ -195,7 +198,8 @@ class CheckCommand : public Command {
 void CheckCommand::define(CLI::App& app) {
   app.add_option("op", flags_.op, harness::names_of_ops() + ", " + names_of_collectives() + "; default: all");
   app.add_option("--problem", flags_.problem, "just this case, as a failure prints it");
-  app.add_option("--ranks", flags_.ranks, "numbers of ranks")->delimiter(',')->capture_default_str();
+  ranks_ = app.add_option("--ranks", flags_.ranks, "numbers of ranks");
+  ranks_->delimiter(',')->capture_default_str();
   app.add_option("--dtype", flags_.dtypes, "element types")->delimiter(',')->capture_default_str();
   app.add_option("--scales", flags_.scales, "of f8 operands; block: gathers only")
       ->delimiter(',')
@@ -256,15 +260,17 @@ void CheckCommand::check_sizes(const SweepLists& lists) const {
 int CheckCommand::launch(const Invocation& invocation) {
   const Machine& machine = invocation.machine;
   const Placement first = place(machine, flags_.backend, flags_.loopback, 1);
-  const SweepLists lists = this->lists();
+  SweepLists lists = this->lists();
+  if (machine.launched_ranks > 0 && !has_ranks()) lists.ranks = {machine.launched_ranks};
+  for (const int ranks : lists.ranks)
+    check_launched(machine, ranks, flags_.problem.empty() ? "--ranks" : "--problem with ranks");
   check_sizes(lists);
   fmt::print("backend {}, {} cores\n", backend_and_why(machine, first, flags_.backend, 1),
              machine.usable_cores());
   std::fflush(stdout);
   for (const int ranks : lists.ranks) {
     const Placement placement = place(machine, flags_.backend, flags_.loopback, ranks);
-    collect(placement, ranks,
-            run_job({ranks, invocation.arguments, placement, nullptr}, invocation.interrupts));
+    collect(placement, ranks, run_job({ranks, invocation.arguments, placement, nullptr}, invocation.jobs));
   }
   return conclude(lists);
 }

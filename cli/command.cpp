@@ -23,17 +23,20 @@ void JobFlags::define(CLI::App& app) {
 
 JobPlace JobFlags::choose(const Machine& machine, const std::string& problem) const {
   const bool may_use_gpus = backend != "cpu";
-  const int by_input =
-      problem.empty() ? default_ranks(machine, may_use_gpus) : harness::parse_problem(problem).ranks;
+  const int by_machine =
+      machine.launched_ranks > 0 ? machine.launched_ranks : default_ranks(machine, may_use_gpus);
+  const int by_input = problem.empty() ? by_machine : harness::parse_problem(problem).ranks;
   JobPlace place;
   place.ranks = ranks.value_or(by_input);
   harness::check_ranks(place.ranks, "--ranks");
+  check_launched(machine, place.ranks, ranks || problem.empty() ? "--ranks" : "--problem with ranks");
   place.placement = cli::place(machine, backend, loopback, place.ranks);
   const bool on_cpu = place.placement.kind == DeviceKind::kCpu;
   place.heading =
       fmt::format("backend {}, {}", backend_and_why(machine, place.placement, backend, place.ranks),
                   on_cpu ? ranks_and_why(machine, place.ranks)
-                         : fmt::format("{} rank{}", place.ranks, place.ranks == 1 ? "" : "s"));
+                         : fmt::format("{} rank{}{}", place.ranks, place.ranks == 1 ? "" : "s",
+                                       machine.launcher.empty() ? "" : " of " + machine.launcher));
   return place;
 }
 

@@ -19,7 +19,7 @@ struct Invocation {
   std::vector<std::string> arguments;  ///< without the program name
   Config config;
   Machine machine;
-  Interrupts& interrupts;
+  JobMeans jobs;
   Tracing* tracing = nullptr;  ///< for the command's jobs; null: they are not traced
 };
 

@@ -274,8 +274,8 @@ int DemoCommand::launch(const Invocation& invocation) {
                   {{"sizes", {sizes.tokens, sizes.hidden, sizes.intermediate}}, {"seconds", plan.seconds}});
     parts.publish(store, kDemoPartsKey);
   };
-  const auto results = run_job({ranks, invocation.arguments, place.placement, prepare, invocation.tracing},
-                               invocation.interrupts);
+  const auto results =
+      run_job({ranks, invocation.arguments, place.placement, prepare, invocation.tracing}, invocation.jobs);
   const nlohmann::json& phases = results[0].at("phases");
   std::vector<nlohmann::json> rows;
   for (std::size_t i = 0; i < phases.size(); ++i) {

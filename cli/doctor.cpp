@@ -251,7 +251,7 @@ int DoctorCommand::launch(const Invocation& invocation) {
 /// Also says whether the ranks would notice the death of one.
 Support DoctorCommand::two_ranks(const Invocation& invocation, Findings& findings) {
   try {
-    const auto unseen = run_job({2, invocation.arguments, {}, nullptr}, invocation.interrupts);
+    const auto unseen = run_job({2, invocation.arguments, {}, nullptr}, invocation.jobs);
     const auto why = std::max_element(unseen.begin(), unseen.end())->get<std::string>();
     findings.say("dead ranks", why.empty()
                                    ? "ok: seen by the others"

@@ -228,7 +228,7 @@ int GraphRun::launch(const Invocation& invocation) const {
   }
   std::fflush(stdout);
 
-  const auto results = run_job({ranks, invocation.arguments, {}, nullptr}, invocation.interrupts);
+  const auto results = run_job({ranks, invocation.arguments, {}, nullptr}, invocation.jobs);
   Report report(results);
   report.print_fused();
   report.print_outputs();

@@ -13,6 +13,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "failure.hpp"
+
 namespace tandem::cli {
 namespace {
 
@@ -95,9 +97,19 @@ std::vector<std::string> gpu_states() {
   return states;
 }
 
+void check_launched(const Machine& machine, int ranks, const std::string& flag) {
+  if (machine.launched_ranks == 0 || ranks == machine.launched_ranks) return;
+  bad_input(fmt::format(
+      "{} {}: {} has started {} rank{}, each of which is one of the job; leave out the number, start {}, or "
+      "set "
+      "TANDEM_LAUNCHER=none",
+      flag, ranks, machine.launcher, machine.launched_ranks, machine.launched_ranks == 1 ? "" : "s", ranks));
+}
+
 std::string ranks_and_why(const Machine& machine, int ranks) {
   const int cores = machine.usable_cores();
-  const std::string noun = ranks == 1 ? "1 rank" : fmt::format("{} ranks", ranks);
+  const std::string started = machine.launcher.empty() ? "" : fmt::format(" of {}", machine.launcher);
+  const std::string noun = fmt::format("{} rank{}{}", ranks, ranks == 1 ? "" : "s", started);
   if (ranks <= cores) return fmt::format("{} ({} cores: one each)", noun, cores);
   return fmt::format("{} ({} core{}: ranks share {})", noun, cores, cores == 1 ? "" : "s",
                      cores == 1 ? "it" : "them");

@@ -15,6 +15,8 @@ struct Machine {
   std::int64_t memory_bytes = 0;  ///< what the host has, or less by the control group's limit
   std::string kernel_release;
   bool has_gpu_driver = false;
+  int launched_ranks = 0;         ///< processes that another program started as ranks; 0: none did
+  std::string launcher;           ///< that program, or empty
   std::vector<std::string> gpus;  ///< names of those that can be opened, by index
 
   std::string why_no_gpu = "no GPU driver found";  ///< where `gpus` is empty
@@ -26,6 +28,9 @@ struct Machine {
 
 /// What nvidia-smi says of each GPU now: clocks, power, temperature. Empty where it is not there.
 [[nodiscard]] std::vector<std::string> gpu_states();
+
+/// Throws exit 2 if another program has started another number of ranks than `flag` asks for.
+void check_launched(const Machine& machine, int ranks, const std::string& flag);
 
 /// "4 ranks (2 cores: ranks share them)".
 [[nodiscard]] std::string ranks_and_why(const Machine& machine, int ranks);

@@ -14,6 +14,7 @@
 #include "base/uninterrupted.hpp"
 #include "command.hpp"
 #include "failure.hpp"
+#include "launch.hpp"
 #include "shell_words.hpp"
 #include "tracing.hpp"
 #include "version.hpp"
@@ -99,19 +100,21 @@ Command& parse(CLI::App& app, const std::vector<Subcommand>& subcommands, int ar
   return *chosen->command;
 }
 
+/// The work of a rank by a command of its own: a process may have several.
+nlohmann::json work_of_rank(const RankContext& rank, int argc, char** argv) {
+  CLI::App own_app;
+  const auto own = define_commands(own_app);
+  Command& command = parse(own_app, own, argc, argv);
+  return command.run_rank(rank, take(Config::from_environment()));
+}
+
 int run_as_rank(const RankContext& context, int argc, char** argv) {
   // The launcher answers ^C for all of them; what it blocked for itself must not stay blocked here.
   std::signal(SIGINT, SIG_IGN);
   sigset_t none;
   sigemptyset(&none);
   pthread_sigmask(SIG_SETMASK, &none, nullptr);
-  return work_as_ranks(context, [&](const RankContext& rank) {
-    // A command of its own for each rank, also for ranks that are threads.
-    CLI::App own_app;
-    const auto own = define_commands(own_app);
-    Command& command = parse(own_app, own, argc, argv);
-    return command.run_rank(rank, take(Config::from_environment()));
-  });
+  return work_as_ranks(context, [&](const RankContext& rank) { return work_of_rank(rank, argc, argv); });
 }
 
 /// Names of the GPUs, or why there are none. Asked in a process of its own: this one starts others, and the
@@ -120,14 +123,21 @@ void probe_gpus(Machine& machine, Interrupts& interrupts) {
   if (!machine.has_gpu_driver) return;
   JobRequest request;
   request.arguments = {kListGpus};
-  const nlohmann::json found = run_job(request, interrupts)[0];
+  const nlohmann::json found = run_job(request, {interrupts})[0];
   machine.gpus = found.at("names").get<std::vector<std::string>>();
   machine.why_no_gpu = found.at("why_not").get<std::string>();
 }
 
+/// Where the ranks of a command come from, if another program has started them.
+struct Launched {
+  LaunchedRank rank0;
+  Launch& launch;
+};
+
 /// `argv`: without `trace`. `arguments`: what the user wrote.
 int run_as_launcher(CLI::App& app, const std::vector<Subcommand>& subcommands, int argc, char** argv,
-                    std::vector<std::string> arguments, const std::optional<std::filesystem::path>& trace) {
+                    std::vector<std::string> arguments, const std::optional<std::filesystem::path>& trace,
+                    const std::optional<Launched>& launched) {
   check_command_name(subcommands, argc, argv);
   Command& command = parse(app, subcommands, argc, argv);
   auto config = Config::from_environment();
@@ -135,31 +145,112 @@ int run_as_launcher(CLI::App& app, const std::vector<Subcommand>& subcommands, i
   Interrupts interrupts;
   Machine machine = probe_machine();
   probe_gpus(machine, interrupts);
+  if (launched) {
+    machine.launched_ranks = launched->rank0.size;
+    machine.launcher = launched->rank0.launcher;
+  }
   std::optional<Tracing> tracing;
   if (trace) tracing.emplace(*trace);
   const std::string written = shell_words(arguments);
-  const int exit_code = command.launch(
-      {std::move(arguments), *std::move(config), machine, interrupts, tracing ? &*tracing : nullptr});
+  const int exit_code = command.launch({std::move(arguments),
+                                        *std::move(config),
+                                        machine,
+                                        {interrupts, launched ? &launched->launch : nullptr},
+                                        tracing ? &*tracing : nullptr});
   if (tracing) tracing->finish(fmt::format("tandem {}", written), machine);
   check_report_written();
   return exit_code;
 }
 
-int run(int argc, char** argv) {
-  const auto context = take(join_job(argc, argv));
-  CommandLine line = CommandLine::of(argc, argv);
-  std::vector<char*> words;
-  for (std::string& word : line.words) words.push_back(word.data());
-  const int num_words = static_cast<int>(words.size());
-  words.push_back(nullptr);
-  if (context) return run_as_rank(*context, num_words, words.data());
+/// The words of a command line as main() gets them.
+class Words {
+ public:
+  explicit Words(std::vector<std::string> words) : words_(std::move(words)) {
+    for (std::string& word : words_) pointers_.push_back(word.data());
+    pointers_.push_back(nullptr);
+  }
+  Words(const Words&) = delete;
+  Words& operator=(const Words&) = delete;
+
+  [[nodiscard]] int count() const { return static_cast<int>(words_.size()); }
+  [[nodiscard]] char** values() { return pointers_.data(); }
+
+ private:
+  std::vector<std::string> words_;
+  std::vector<char*> pointers_;
+};
+
+int run_in_front(int argc, char** argv, CommandLine& line, const std::optional<Launched>& launched) {
+  Words words(line.words);
   CLI::App app("Matrix products with their communication hidden inside", "tandem");
   const auto subcommands = define_commands(app);
   try {
-    return run_as_launcher(app, subcommands, num_words, words.data(), {argv + 1, argv + argc}, line.trace);
+    return run_as_launcher(app, subcommands, words.count(), words.values(), {argv + 1, argv + argc},
+                           line.trace, launched);
   } catch (const CLI::ParseError& help) {
     return app.exit(help);
   }
+}
+
+RankContext join(const LaunchedRank& launched, bool* is_told) {
+  const auto config = Config::from_environment();
+  if (!config) bad_input(config.error().text());
+  return take(join_launched(launched, {.timeout = config->rendezvous_timeout, .is_told = is_told}));
+}
+
+/// Rank 0 of a command whose ranks another program has started.
+int run_launched_rank_0(const LaunchedRank& launched, int argc, char** argv, CommandLine& line) {
+  Words words(line.words);
+  const RankContext self = join(launched, nullptr);
+  Launch launch(self, {argv + 1, argv + argc},
+                [&](const RankContext& rank) { return work_of_rank(rank, words.count(), words.values()); });
+  int exit_code = kFailed;
+  try {
+    exit_code = run_in_front(argc, argv, line, Launched{launched, launch});
+  } catch (const Failure& failure) {
+    // Said before the others end: their end may have the launcher end this process.
+    exit_code = complain(failure);
+  }
+  launch.end(exit_code);
+  return exit_code;
+}
+
+/// Another rank of it. What is wrong with the command line, rank 0 says.
+int run_launched_rank(const LaunchedRank& launched, int argc, char** argv) {
+  CommandLine line;
+  try {
+    line = CommandLine::of(argc, argv);
+  } catch (const Failure& failure) {
+    return failure.exit_code();
+  }
+  if (!is_for_all_ranks(line.words)) return exit_code_without_work(line.words);
+  bool is_told = false;
+  std::optional<RankContext> self;
+  try {
+    self = join(launched, &is_told);
+  } catch (const Failure& failure) {
+    if (is_told) return failure.exit_code();
+    throw;
+  }
+  Words words(line.words);
+  return follow_launch(*self, {argv + 1, argv + argc}, [&](const RankContext& rank) {
+    return work_of_rank(rank, words.count(), words.values());
+  });
+}
+
+int run(int argc, char** argv) {
+  const auto context = take(join_job(argc, argv));
+  if (context) {
+    Words words(CommandLine::of(argc, argv).words);
+    return run_as_rank(*context, words.count(), words.values());
+  }
+  const auto found = launched_rank();
+  if (!found) bad_input(found.error().text());
+  const std::optional<LaunchedRank>& launched = *found;
+  if (launched && launched->rank != 0) return run_launched_rank(*launched, argc, argv);
+  CommandLine line = CommandLine::of(argc, argv);
+  if (launched && is_for_all_ranks(line.words)) return run_launched_rank_0(*launched, argc, argv, line);
+  return run_in_front(argc, argv, line, std::nullopt);
 }
 
 }  // namespace

@@ -23,6 +23,19 @@ Placement place(const Machine& machine, const std::string& backend, bool loopbac
   } else if (backend == "cpu" || num_gpus == 0) {
     return {};
   }
+  if (machine.launched_ranks > 0 && loopback) {
+    bad_input(
+        fmt::format("--loopback: its ranks are threads of one process, and {} has started several; leave out "
+                    "--loopback or the launcher",
+                    machine.launcher));
+  }
+  if (machine.launched_ranks > 0 && ranks > num_gpus) {
+    not_supported(
+        fmt::format("backend cuda: {} has started {} ranks, and rank 0 sees {} GPU{}: let each rank see all "
+                    "GPUs and start at "
+                    "most one rank for each, or use --backend cpu",
+                    machine.launcher, ranks, num_gpus, num_gpus == 1 ? "" : "s"));
+  }
   return {DeviceKind::kCuda, num_gpus, loopback || ranks > num_gpus};
 }
 

@@ -16,9 +16,10 @@ struct Placement {
   /// All ranks are threads of one process and share GPU 0: correct, but no measure of speed.
   bool loopback = false;
 
-  [[nodiscard]] DeviceId device_of(int rank) const {
+  /// `local_rank`: the number of the rank among those of its host.
+  [[nodiscard]] DeviceId device_of(int local_rank) const {
     if (kind == DeviceKind::kCpu) return {DeviceKind::kCpu, 0};
-    return {DeviceKind::kCuda, loopback ? 0 : rank % num_gpus};
+    return {DeviceKind::kCuda, loopback ? 0 : local_rank % num_gpus};
   }
   /// Whether an element of a product has the same bits however many rows are computed at once: true of
   /// tandem's own kernels, not of a vendor's library.

@@ -319,8 +319,7 @@ int ProgramCommand::run(const Invocation& invocation) const {
   check_memory_need(fmt::format("program on {} ranks", place.ranks), bytes_of_ranks(sizes.whole));
   fmt::print("{}\n", place.heading);
   std::fflush(stdout);
-  const auto reports =
-      run_job({place.ranks, invocation.arguments, place.placement, {}}, invocation.interrupts);
+  const auto reports = run_job({place.ranks, invocation.arguments, place.placement, {}}, invocation.jobs);
   fmt::print("{}", reports[0].at("dump").get<std::string>());
   fmt::print("{} {} as {} ({}): s {}, m {}, n {}, k {}, {} streams beside the caller's\n", flags_.op,
              flags_.dtype, flags_.form, fixes_in_words(options), sizes.s, sizes.whole.a[0], sizes.n(),

@@ -9,6 +9,7 @@
 #include "backend/for_tools.hpp"
 #include "base/threads_together.hpp"
 #include "failure.hpp"
+#include "launch.hpp"
 #include "loopback_store.hpp"
 #include "stopped_ranks.hpp"
 
@@ -72,7 +73,36 @@ void check_outcome(const JobOutcome& ended, const Interrupts& interrupts) {
 
 }  // namespace
 
-std::vector<nlohmann::json> run_job(const JobRequest& request, Interrupts& interrupts) {
+void prepare_job(Store& store, const JobRequest& request) {
+  send_placement(store, request.placement);
+  Tracing::ask(store, request.tracing != nullptr);
+  send_to_ranks(store, kSizeKey, request.ranks);
+  if (request.prepare) request.prepare(store);
+}
+
+bool has_result(Store& store, int rank) {
+  return store.get(result_key(rank), Deadline::after(std::chrono::nanoseconds(0))).has_value();
+}
+
+std::vector<nlohmann::json> collect_results(Store& store, const JobRequest& request) {
+  std::vector<nlohmann::json> results;
+  results.reserve(static_cast<std::size_t>(request.ranks));
+  for (int rank = 0; rank < request.ranks; ++rank) {
+    // All have ended: what is not there will not come.
+    if (!has_result(store, rank)) {
+      throw Failure(kFailed,
+                    Error(ErrorCode::kPeerLost,
+                          fmt::format("rank {} ended with exit code 0, but without a result", rank)));
+    }
+    results.push_back(from_bytes(get_large(store, result_key(rank))));
+  }
+  if (request.tracing != nullptr) request.tracing->collect(store);
+  return results;
+}
+
+std::vector<nlohmann::json> run_job(const JobRequest& request, const JobMeans& means) {
+  if (means.launch != nullptr) return means.launch->run(request);
+  Interrupts& interrupts = means.interrupts;
   const Interrupts::Orderly orderly(interrupts);
   LaunchOptions options;
   options.ranks = request.placement.loopback ? 1 : request.ranks;
@@ -81,26 +111,12 @@ std::vector<nlohmann::json> run_job(const JobRequest& request, Interrupts& inter
   interrupts.on_signal([&] {
     for (int rank = 0; rank < options.ranks; ++rank) ::kill(job->pid(rank), SIGKILL);
   });
-  send_placement(job->store(), request.placement);
-  Tracing::ask(job->store(), request.tracing != nullptr);
-  send_to_ranks(job->store(), kSizeKey, request.ranks);
-  if (request.prepare) request.prepare(job->store());
+  prepare_job(job->store(), request);
   const auto outcome = wait_for(*job, options.ranks);
   interrupts.on_signal(nullptr);  // their numbers may be other processes' from here on
   interrupts.check();
   check_outcome(take(outcome), interrupts);
-  std::vector<nlohmann::json> results;
-  results.reserve(static_cast<std::size_t>(request.ranks));
-  for (int rank = 0; rank < request.ranks; ++rank) {
-    // All have ended: what is not there will not come.
-    if (!job->store().get(result_key(rank), Deadline::after(std::chrono::nanoseconds(0)))) {
-      throw Failure(kFailed,
-                    Error(ErrorCode::kPeerLost,
-                          fmt::format("rank {} ended with exit code 0, but without a result", rank)));
-    }
-    results.push_back(from_bytes(get_large(job->store(), result_key(rank))));
-  }
-  if (request.tracing != nullptr) request.tracing->collect(job->store());
+  std::vector<nlohmann::json> results = collect_results(job->store(), request);
   interrupts.check();
   return results;
 }
@@ -132,12 +148,30 @@ void send_to_ranks(Store& store, const std::string& key, const nlohmann::json& v
   take(store.set(key, to_bytes(value)));
 }
 
+nlohmann::json from_store(Store& store, const std::string& key, Deadline deadline) {
+  return from_bytes(take(store.get(key, deadline)));
+}
+
 nlohmann::json from_store(Store& store, const std::string& key) {
-  return from_bytes(take(store.get(key, soon())));
+  return from_store(store, key, soon());
 }
 
 nlohmann::json receive(const RankContext& context, const std::string& key) {
   return from_store(*context.store, key);
+}
+
+std::optional<Failure> work_and_publish(const RankContext& context,
+                                        const std::function<nlohmann::json(const RankContext&)>& work) {
+  try {
+    publish_result(context, work(context));
+    return std::nullopt;
+  } catch (const Failure& failure) {
+    return failure;
+  } catch (const std::bad_alloc& lack) {
+    return out_of_memory(lack);
+  } catch (const std::exception& error) {
+    return Failure(kFailed, Error(ErrorCode::kInternal, error.what()));
+  }
 }
 
 namespace {
@@ -146,21 +180,10 @@ namespace {
 int work_as_rank(const RankContext& process, const RankContext& context,
                  const std::function<nlohmann::json(const RankContext&)>& work,
                  std::atomic<bool>& is_reported) {
-  const auto fail_with = [&](const Error& error, int exit_code) {
-    if (!is_reported.exchange(true)) report_failure(process, error);
-    return exit_code;
-  };
-  try {
-    publish_result(context, work(context));
-    return kOk;
-  } catch (const Failure& failure) {
-    return fail_with(failure.error(), failure.exit_code());
-  } catch (const std::bad_alloc& lack) {
-    const Failure failure = out_of_memory(lack);
-    return fail_with(failure.error(), failure.exit_code());
-  } catch (const std::exception& error) {
-    return fail_with(Error(ErrorCode::kInternal, error.what()), kFailed);
-  }
+  const auto failure = work_and_publish(context, work);
+  if (!failure) return kOk;
+  if (!is_reported.exchange(true)) report_failure(process, failure->error());
+  return failure->exit_code();
 }
 
 }  // namespace
@@ -176,7 +199,7 @@ int work_as_ranks(const RankContext& process, const std::function<nlohmann::json
   for (int rank = 0; rank < size; ++rank) {
     const auto made = threads.add(fmt::format("rank {} of {}", rank, size), [&, rank] {
       exit_codes[static_cast<std::size_t>(rank)] =
-          work_as_rank(process, {rank, size, store}, work, is_reported);
+          work_as_rank(process, {rank, size, store, rank}, work, is_reported);
     });
     if (made) continue;
     report_failure(process, made.error());

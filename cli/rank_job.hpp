@@ -2,11 +2,13 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <tandem/bootstrap/launcher.hpp>
 #include <vector>
 
+#include "failure.hpp"
 #include "interrupts.hpp"
 #include "placement.hpp"
 #include "tracing.hpp"
@@ -24,8 +26,27 @@ struct JobRequest {
   Tracing* tracing = nullptr;
 };
 
+class Launch;
+
+/// What run_job() needs besides: who ends the ranks at a signal, and which processes they are.
+struct JobMeans {
+  Interrupts& interrupts;
+  Launch* launch = nullptr;  ///< the processes that another program has started; null: run_job() starts some
+};
+
 /// Runs it and returns what each rank published, in rank order. Throws the first failing rank's error.
-std::vector<nlohmann::json> run_job(const JobRequest& request, Interrupts& interrupts);
+std::vector<nlohmann::json> run_job(const JobRequest& request, const JobMeans& means);
+
+// Its parts, for a Launch.
+
+/// Before the ranks begin: puts into the store what they will ask for.
+void prepare_job(Store& store, const JobRequest& request);
+/// In a rank: publishes what `work` returns. Returns what it throws.
+[[nodiscard]] std::optional<Failure> work_and_publish(
+    const RankContext& context, const std::function<nlohmann::json(const RankContext&)>& work);
+[[nodiscard]] bool has_result(Store& store, int rank);
+/// Once all ranks have ended well.
+[[nodiscard]] std::vector<nlohmann::json> collect_results(Store& store, const JobRequest& request);
 
 /// In a rank: hands `result` to the launcher.
 void publish_result(const RankContext& context, const nlohmann::json& result);
@@ -35,6 +56,7 @@ void send_to_ranks(Store& store, const std::string& key, const nlohmann::json& v
 [[nodiscard]] nlohmann::json receive(const RankContext& context, const std::string& key);
 /// In the launcher: such a value of a rank.
 [[nodiscard]] nlohmann::json from_store(Store& store, const std::string& key);
+[[nodiscard]] nlohmann::json from_store(Store& store, const std::string& key, Deadline deadline);
 
 // Bytes of any number, which a store keeps in parts.
 void set_large(Store& store, const std::string& key, std::span<const std::byte> bytes);

@@ -354,8 +354,8 @@ int RunCommand::launch(const Invocation& invocation) {
   (void)result_views(problem, nullptr, num_bytes);
   const SharedBytes shared(num_bytes);
   const auto publish = [&](Store& store) { shared.publish(store, kResultKey); };
-  const auto reports = run_job({ranks, invocation.arguments, place.placement, publish, invocation.tracing},
-                               invocation.interrupts);
+  const auto reports =
+      run_job({ranks, invocation.arguments, place.placement, publish, invocation.tracing}, invocation.jobs);
 
   const auto results = result_views(problem, shared.data(), num_bytes);
   for (std::size_t i = 0; i < results.size(); ++i) write_tensor_file(flags_.out[i], results[i]);

@@ -88,8 +88,7 @@ int run_collective(const CollectiveRun& run, JobFlags job, const Invocation& inv
   std::fflush(stdout);
   const SharedBytes shared(num_bytes);
   const auto publish = [&](Store& store) { shared.publish(store, kCollectiveKey); };
-  static_cast<void>(
-      run_job({place.ranks, invocation.arguments, place.placement, publish}, invocation.interrupts));
+  static_cast<void>(run_job({place.ranks, invocation.arguments, place.placement, publish}, invocation.jobs));
   write_tensor_file(run.out, TensorView::contiguous(shared.data(), c.sizes, c.dtype));
   fmt::print("{}: by copies; {}\n", to_text(c, place.ranks), place.placement.link_in_words());
   fmt::print("wrote {}: {} {}\n", run.out, tandem::to_string(stored_dtype(run.out, c.dtype)),

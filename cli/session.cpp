@@ -10,7 +10,7 @@ namespace tandem::cli {
 Session::Session(const RankContext& context, const Config& config, const std::string& name)
     : context_(context) {
   placement_ = receive_placement(context);
-  device_ = take(open_device(placement_.device_of(context.rank), config));
+  device_ = take(open_device(placement_.device_of(context.local_rank), config));
   group_ = take(Group::create({.rank = context.rank,
                                .size = context.size,
                                .name = name,

@@ -125,7 +125,7 @@ int TuneCommand::launch(const Invocation& invocation) {
   for (std::size_t i = 0; i < problems.size(); ++i) {
     const auto tell_problem = [&](Store& store) { send_to_ranks(store, kProblemKey, i); };
     const auto results =
-        run_job({place.ranks, invocation.arguments, place.placement, tell_problem}, invocation.interrupts);
+        run_job({place.ranks, invocation.arguments, place.placement, tell_problem}, invocation.jobs);
     cost::Table table = table_of(problems[i], results);
     table.rows[0].command = fmt::format("tandem {}", fmt::join(invocation.arguments, " "));
     table.rows[0].commit = kCommit;

@@ -2,7 +2,8 @@ add_subdirectory(${CMAKE_CURRENT_LIST_DIR}/support ${CMAKE_CURRENT_BINARY_DIR}/s
 
 tandem_test(unit bootstrap
             SOURCES unit/bootstrap_control_test.cpp unit/bootstrap_flight_recorder_test.cpp
-                    unit/bootstrap_group_rates_test.cpp unit/bootstrap_messages_test.cpp
+                    unit/bootstrap_group_rates_test.cpp unit/bootstrap_launched_rank_test.cpp
+                    unit/bootstrap_messages_test.cpp
                     unit/bootstrap_peer_monitor_test.cpp unit/bootstrap_process_id_test.cpp
                     unit/bootstrap_thread_ranks_test.cpp
             DEPENDS bootstrap)

@@ -3,6 +3,7 @@
 #include <tandem/base/config.hpp>
 #include <tandem/base/fault.hpp>
 
+#include "base/environment.hpp"
 #include "base/format.hpp"
 #include "base/try.hpp"
 
@@ -38,6 +39,10 @@ std::string read_tune_folder() {
 }
 
 }  // namespace
+
+std::optional<std::string> environment_variable(const std::string& name) {
+  return variable(name.c_str());
+}
 
 Result<Config> Config::from_environment() {
   Config config;

@@ -57,7 +57,7 @@ Result<std::optional<RankContext>> join_job(int& argc, char**& argv) {
   int numbers[3] = {};
   TANDEM_TRY(parse(argument.substr(bootstrap::kRankArgument.size()), numbers));
   TANDEM_ASSIGN(UniqueFd connection, take_connection(numbers[0]));
-  RankContext context{numbers[1], numbers[2], nullptr};
+  RankContext context{numbers[1], numbers[2], nullptr, numbers[1]};
   TANDEM_ASSIGN(context.store, open_local_store(std::move(connection)));
   TANDEM_TRY(bootstrap::write_joined(*context.store, context.rank));
   argv[1] = argv[0];
@@ -69,6 +69,8 @@ Result<std::optional<RankContext>> join_job(int& argc, char**& argv) {
 void report_failure(const RankContext& context, const Error& error) {
   // If the launcher is gone nobody can be told; the exit code says that something went wrong.
   static_cast<void>(bootstrap::write_failure(*context.store, context.rank, error));
+  if (bootstrap::is_launch(*context.store))
+    static_cast<void>(bootstrap::write_end(*context.store, context.rank, {bootstrap::RankEnd::kUnknown, 0}));
 }
 
 }  // namespace tandem

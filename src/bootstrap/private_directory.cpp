@@ -27,27 +27,6 @@ constexpr std::string_view kPrefix = "tandem-store-";
 constexpr std::string_view kUnique = "XXXXXX";
 constexpr const char* kSocket = "store";
 
-int try_lock(int directory) {
-  return uninterrupted([&] { return ::flock(directory, LOCK_EX | LOCK_NB); });
-}
-
-UniqueFd open_directory(const std::string& path) {
-  constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-  return UniqueFd(uninterrupted([&] { return ::open(path.c_str(), kFlags); }));
-}
-
-bool is_named(int directory, const std::string& path) {
-  struct stat open {};
-  struct stat named {};
-  return ::fstat(directory, &open) == 0 && ::lstat(path.c_str(), &named) == 0 &&
-         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
-}
-
-bool is_of_this_user(int directory) {
-  struct stat status {};
-  return ::fstat(directory, &status) == 0 && status.st_uid == ::geteuid();
-}
-
 /// Whatever else lies in it stays, and so does the directory then.
 void remove(int directory, const std::string& path) {
   struct stat status {};
@@ -86,13 +65,37 @@ Result<std::optional<UniqueFd>> lock(const std::string& path) {
 
 }  // namespace
 
-Result<PrivateDirectory> PrivateDirectory::create() {
+Result<std::string> temporary_directory() {
   std::error_code no_directory;
   const fs::path temporary = fs::temp_directory_path(no_directory);
-  if (no_directory) {
-    return failf(ErrorCode::kUnsupported, "store: no temporary directory ({}): set TMPDIR to one",
-                 no_directory.message());
-  }
+  if (!no_directory) return temporary.string();
+  return failf(ErrorCode::kUnsupported, "store: no temporary directory ({}): set TMPDIR to one",
+               no_directory.message());
+}
+
+int try_lock(int directory) {
+  return uninterrupted([&] { return ::flock(directory, LOCK_EX | LOCK_NB); });
+}
+
+UniqueFd open_directory(const std::string& path) {
+  constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+  return UniqueFd(uninterrupted([&] { return ::open(path.c_str(), kFlags); }));
+}
+
+bool is_named(int directory, const std::string& path) {
+  struct stat open {};
+  struct stat named {};
+  return ::fstat(directory, &open) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+}
+
+bool is_of_this_user(int directory) {
+  struct stat status {};
+  return ::fstat(directory, &status) == 0 && status.st_uid == ::geteuid();
+}
+
+Result<PrivateDirectory> PrivateDirectory::create() {
+  TANDEM_ASSIGN(const fs::path temporary, temporary_directory());
   const std::string pattern = temporary / fmt::format("{}{}", kPrefix, kUnique);
   constexpr std::size_t kLongest = sizeof(sockaddr_un::sun_path) - 1;
   if (const std::size_t length = pattern.size() + 1 + std::string_view(kSocket).size(); length > kLongest) {

@@ -9,6 +9,7 @@ namespace tandem::bootstrap {
 namespace {
 
 constexpr std::string_view kSizeKey = "tandem/job/size";
+constexpr std::string_view kLaunchKey = "tandem/job/launch";
 constexpr std::string_view kNumEndedKey = "tandem/job/num_ended";
 
 std::string joined_key(int rank) {
@@ -35,12 +36,22 @@ std::int64_t read(Store& store, std::string_view key) {
 
 std::string describe(const RankEnd& end) {
   if (end.signal != 0) return fmt::format("was ended by signal {} ({})", end.signal, ::strsignal(end.signal));
+  if (end.exit_code == RankEnd::kUnknown) return "has ended";
   return fmt::format("ended with exit code {}", end.exit_code);
 }
 
 Result<void> write_job_size(Store& store, int size) {
   TANDEM_TRY(store.add(kSizeKey, size));
   return {};
+}
+
+Result<void> write_launch(Store& store) {
+  TANDEM_TRY(store.add(kLaunchKey, 1));
+  return {};
+}
+
+bool is_launch(Store& store) {
+  return read(store, kLaunchKey) != 0;
 }
 
 Result<void> write_joined(Store& store, int rank) {
@@ -53,6 +64,7 @@ bool has_joined(Store& store, int rank) {
 }
 
 Result<void> write_end(Store& store, int rank, const RankEnd& end) {
+  if (read(store, end_key(rank)) != 0) return {};
   TANDEM_TRY(store.add(end_key(rank), to_counter(end)));
   TANDEM_TRY(store.add(kNumEndedKey, 1));
   return {};

@@ -13,18 +13,23 @@ namespace tandem::bootstrap {
 
 /// How a process ended.
 struct RankEnd {
+  /// The exit code of a process that another one started: only its parent learns it.
+  static constexpr int kUnknown = 0xfff0;
   int exit_code = 0;  ///< valid if signal == 0
   int signal = 0;     ///< the signal that ended it, or 0
 };
-/// "ended with exit code 3", "was ended by signal 9 (Killed)".
+/// "ended with exit code 3", "was ended by signal 9 (Killed)", "has ended".
 [[nodiscard]] std::string describe(const RankEnd& end);
 
 /// The launcher, before the ranks start.
 [[nodiscard]] Result<void> write_job_size(Store& store, int size);
+/// Rank 0 of a launch by another program: nobody but the ranks themselves writes their ends.
+[[nodiscard]] Result<void> write_launch(Store& store);
+[[nodiscard]] bool is_launch(Store& store);
 /// A rank, as soon as it knows that it is one.
 [[nodiscard]] Result<void> write_joined(Store& store, int rank);
 [[nodiscard]] bool has_joined(Store& store, int rank);
-/// The launcher, when it has seen the end.
+/// The launcher, when it has seen the end. Only the first end of a rank counts.
 [[nodiscard]] Result<void> write_end(Store& store, int rank, const RankEnd& end);
 [[nodiscard]] std::optional<RankEnd> read_end(Store& store, int rank);
 

@@ -75,13 +75,15 @@ struct RankContext {
   int rank = 0;
   int size = 1;
   std::shared_ptr<Store> store;
+  int local_rank = 0;  ///< the number of this rank among those of its host: it gets the GPU of this number
 };
 
 /// Returns the context of a process that a Job started, and nothing in any other process. It removes the
 /// launcher's own argument from argv. Call it first in main(), before any thread is started.
 [[nodiscard]] Result<std::optional<RankContext>> join_job(int& argc, char**& argv);
 
-/// Tells the launcher why this rank is going to end with an exit code other than 0.
+/// Tells the launcher why this rank is going to end with an exit code other than 0. In a launch of mpirun,
+/// torchrun or srun it tells rank 0, and groups that are being made do not wait for this rank.
 void report_failure(const RankContext& context, const Error& error);
 
 }  // namespace tandem
