@@ -17,7 +17,7 @@ add_executable(hosts_rank dist/hosts_rank.cpp)
 target_link_libraries(hosts_rank PRIVATE test_fused_harness tandem_options)
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 add_test(NAME dist.hosts COMMAND Python3::Interpreter -B ${CMAKE_CURRENT_LIST_DIR}/dist/hosts_test.py $<TARGET_FILE:hosts_rank>)
-set_tests_properties(dist.hosts PROPERTIES LABELS dist TIMEOUT 500 SKIP_RETURN_CODE 77)
+set_tests_properties(dist.hosts PROPERTIES LABELS dist TIMEOUT 900 SKIP_RETURN_CODE 77 RUN_SERIAL ON)
 tandem_test(error fused
             SOURCES error/fused_arguments_test.cpp error/fused_mismatch_test.cpp error/fused_scaled_arguments_test.cpp
             DEPENDS fused backend LIBRARIES test_fused_harness)

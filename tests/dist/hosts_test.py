@@ -126,7 +126,7 @@ class Hosts(unittest.TestCase):
     def test_every_op_type_and_dim_is_right(self):
         for ranks in (4, 8):
             with self.subTest(ranks=ranks):
-                code, out = self.hosts.ended(self.hosts.start(ranks, "check"), 240)
+                code, out = self.hosts.ended(self.hosts.start(ranks, "check"), 400)
                 self.assertEqual(code, 0, out)
                 self.assertEqual(len(re.findall(rf"of {ranks} on host \d of 2: \d+ cases right", out)), ranks, out)
 
@@ -135,7 +135,7 @@ class Hosts(unittest.TestCase):
         self.lines = []
         self.reader = threading.Thread(target=lambda: self.lines.extend(process.stdout), daemon=True)
         self.reader.start()
-        self.wait_until(lambda: sum("runs" in line for line in self.lines) == 4, 30)
+        self.wait_until(lambda: sum("runs" in line for line in self.lines) == 4, 90)
         return process
 
     def wait_until(self, condition, seconds):
@@ -146,7 +146,7 @@ class Hosts(unittest.TestCase):
 
     def end_loop(self, process, *named):
         """All ranks end by themselves, and say why. mpirun may wait for ever for a daemon that it does not reach."""
-        self.wait_until(lambda: not self.hosts.pids_of_ranks(0) + self.hosts.pids_of_ranks(1), 30)
+        self.wait_until(lambda: not self.hosts.pids_of_ranks(0) + self.hosts.pids_of_ranks(1), 60)
         time.sleep(0.5)  # for what they have printed
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()

@@ -362,7 +362,12 @@ TEST_P(CollNanChecks, a_nan_of_one_rank_is_the_error_of_every_rank) {
                 fmt::format("rank 1: {}: {} has {} NaNs, the first at element 0 ([{}])", one.op, one.tensor,
                             count, one.tensor == "bias" ? "0" : "0, 0"));
       EXPECT_FALSE(group->status());
-      static_cast<void>(rank.finish());  // whatever else the other rank's stream has kept of it
+      // Whatever else the other rank's stream tells of it, which may be late, comes before the next call.
+      if (auto all = rank.group.all_gather({}, "both have heard of it"); !all)
+        return tl::unexpected(all.error());
+      static_cast<void>(rank.finish());
+      if (auto all = rank.group.all_gather({}, "both have forgotten it"); !all)
+        return tl::unexpected(all.error());
       rank.fill(one.input(t)->view(), 1.0F);
     }
     // The device and other groups go on.
