@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench_rows.hpp"
+
+namespace tandem::cli {
+
+/// How far predictions are from what was measured, of one algorithm.
+struct Accuracy {
+  int within = 0;  ///< 10 %
+  int count = 0;
+  double median = 0;  ///< of |predicted / measured - 1|
+};
+/// Of the rows whose files `counts` says yes to. Rows of problems without a prediction are left out.
+[[nodiscard]] Accuracy accuracy_of(const Forecaster& forecaster, const std::vector<MeasuredRow>& rows,
+                                   Algorithm algorithm);
+/// Of the product alone.
+[[nodiscard]] Accuracy accuracy_of_products(const Forecaster& forecaster,
+                                            const std::vector<MeasuredRow>& rows);
+
+/// Names of the files that a machine's rates were fitted to, as their sources say: "fitted to a.json, b.json".
+[[nodiscard]] bool is_fitted_to(const cost::Machine& machine, const std::string& file);
+
+/// The base's rates, changed one by one as long as that brings predictions closer to the rows: the sum of
+/// squared errors, in which no row counts more than one that is off by a third. Rates that no row depends on
+/// stay, with their source. Throws exit 2 for rows of several GPUs, or of none.
+[[nodiscard]] cost::Machine fit_machine(const cost::Machine& base, const std::vector<MeasuredRow>& rows);
+
+}  // namespace tandem::cli
