@@ -9,11 +9,11 @@ namespace tandem::cli {
 
 /// What `bench` measured of one op on GPUs that were its own.
 struct MeasuredRow {
-  std::string file;  ///< its name, without folders
+  std::string file = {};  ///< its name, without folders
   std::string gpu;
   ForecastProblem problem;
   double product_us = 0;
-  std::vector<std::pair<Algorithm, double>> us;  ///< of each algorithm that was timed
+  std::vector<std::pair<Algorithm, double>> us = {};  ///< of each algorithm that was timed
 };
 
 /// The rows of a file of `bench ... --json` for which there is a model: of fused ops on GPUs, with nothing

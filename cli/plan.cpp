@@ -116,7 +116,10 @@ void PlanCommand::define(CLI::App& app) {
 void PlanCommand::check() const {
   const bool plans = !flags_.shapes.empty() || !flags_.preset.empty();
   const bool has_other = flags_.rates || !flags_.against.empty() || !flags_.fit.empty();
-  if (flags_.gpu.empty() == flags_.machine.empty())
+  const bool has_neither = flags_.gpu.empty() && flags_.machine.empty();
+  const bool fits_only =
+      has_neither && !flags_.fit.empty() && !plans && !flags_.rates && flags_.against.empty();
+  if (flags_.gpu.empty() == flags_.machine.empty() && !fits_only)
     bad_input(
         fmt::format("plan: need one of --gpu {} and --machine FILE", fmt::join(cost::machine_names(), "|")));
   if (!plans && !has_other)
@@ -165,7 +168,9 @@ cost::Machine with_link(cost::Machine machine, double gigabytes) {
 
 cost::Machine PlanCommand::machine_of() const {
   cost::Machine machine;
-  if (!flags_.machine.empty()) {
+  if (flags_.machine.empty() && flags_.gpu.empty()) {
+    machine = cost::reference_machine();
+  } else if (!flags_.machine.empty()) {
     const auto text = io::read_small_file(flags_.machine, kMostMachineBytes);
     if (!text) bad_input(fmt::format("--machine {}: {}", flags_.machine, text.error().text()));
     auto parsed = cost::parse_machine(*text);
@@ -302,7 +307,7 @@ void PlanCommand::plan_shapes(const cost::Machine& machine, const Invocation& in
       problems.push_back(problem);
     }
   }
-  const Forecaster forecaster = take_input(Forecaster::make(machine));
+  const Forecaster forecaster = take(Forecaster::make(machine));
   const Algorithm asked = harness::parse_algorithm_flag(flags_.algorithm);
   std::vector<PlannedOp> planned;
   for (const ForecastProblem& problem : problems)
@@ -352,7 +357,7 @@ void PlanCommand::plan_preset(const cost::Machine& machine, const Invocation& in
                .overlaps_gathers = overlaps("gather"),
                .overlaps_scatters = overlaps("scatter")};
   if (flags_.layers > 0) run.shape.layers = flags_.layers;
-  const Forecaster forecaster = take_input(Forecaster::make(machine));
+  const Forecaster forecaster = take(Forecaster::make(machine));
   const PlannedModel planned =
       plan_model(forecaster, run, like(), hosts_of(), harness::parse_algorithm_flag(flags_.algorithm));
   print_heading(machine);
@@ -381,7 +386,7 @@ void PlanCommand::compare(const cost::Machine& machine) const {
   std::erase_if(rows, [&](const MeasuredRow& row) { return row.gpu != machine.gpu; });
   if (rows.empty())
     bad_input(fmt::format("--against: {} rows, none of an {}: name files of that GPU", all, machine.gpu));
-  const Forecaster forecaster = take_input(Forecaster::make(machine));
+  const Forecaster forecaster = take(Forecaster::make(machine));
   std::set<std::string> files;
   for (const MeasuredRow& row : rows) files.insert(row.file);
   fmt::print("# {} rows of an {}; within 10 % of what was measured, and the median error\n", rows.size(),

@@ -35,7 +35,7 @@ double relative_error(double predicted, double measured) {
 double loss_of(const Forecaster& forecaster, const MeasuredRow& row) {
   // Beyond this a row is of something that the model does not have.
   constexpr double kMost = 0.33;
-  const auto one = [](double predicted, double measured) {
+  const auto one = [&](double predicted, double measured) {
     const double error = std::min(std::abs(std::log(predicted / measured)), kMost);
     return error * error;
   };
@@ -58,7 +58,7 @@ double loss_of(const Forecaster& forecaster, const std::vector<MeasuredRow>& row
 class Fit {
  public:
   Fit(const cost::Machine& base, const std::vector<MeasuredRow>& rows)
-      : rows_(rows), machine_(base), forecaster_(take_input(Forecaster::make(base))) {
+      : rows_(rows), machine_(base), forecaster_(take(Forecaster::make(base))) {
     best_ = loss_of(forecaster_, rows_);
   }
 
@@ -76,7 +76,7 @@ class Fit {
     constexpr double kLeast = 1e-4;
     const double before = rate.value;
     rate.value *= by;
-    const double loss = loss_of(take_input(forecaster_.with_rates(machine_)), rows_);
+    const double loss = loss_of(take(forecaster_.with_rates(machine_)), rows_);
     if (loss < best_ * (1 - kLeast)) {
       best_ = loss;
       return true;

@@ -35,7 +35,7 @@ Outer outer_of(const ForecastProblem& problem, const Hosts& hosts, double produc
   return {.us = us, .shown_us = std::max(0.0, us - product_us / hosts.count)};
 }
 
-void take(PlannedOp& op, const Forecast& forecast, const Outer& outer) {
+void fill(PlannedOp& op, const Forecast& forecast, const Outer& outer) {
   op.product_us = forecast.product_us;
   op.collective_us = forecast.collective_us + outer.us;
   const auto with_outer = [&](const double* us) { return *us + outer.shown_us; };
@@ -45,7 +45,7 @@ void take(PlannedOp& op, const Forecast& forecast, const Outer& outer) {
 }
 
 /// A rank a host: nothing is left to do inside a host.
-void take_alone(PlannedOp& op, double product_us, const Outer& outer) {
+void fill_alone(PlannedOp& op, double product_us, const Outer& outer) {
   op.product_us = product_us;
   op.collective_us = outer.us;
   op.serial_us = product_us + outer.us;
@@ -81,9 +81,9 @@ PlannedOp plan_op(const Forecaster& forecaster, const ForecastProblem& problem, 
   const Forecast forecast = forecast_of(forecaster, inside);
   const Outer outer = hosts.count == 1 ? Outer() : outer_of(problem, hosts, forecast.product_us);
   if (is_alone) {
-    take_alone(op, forecast.product_us, outer);
+    fill_alone(op, forecast.product_us, outer);
   } else {
-    take(op, forecast, outer);
+    fill(op, forecast, outer);
     for (const Candidate& one : forecast.candidates) {
       if (!one.why_not.empty() && op.why_not.empty())
         op.why_not = fmt::format("{}: {}", to_string(one.algorithm), one.why_not);
