@@ -140,7 +140,7 @@ cost::Machine fit_machine(const cost::Machine& base, const std::vector<MeasuredR
     bad_input(
         fmt::format("--fit: rows of {} GPUs ({}): name files of one", gpus.size(), fmt::join(gpus, ", ")));
   Fit fit(base, rows);
-  for (const double factor : {1.2, 1.07, 1.02}) {
+  for (const double factor : {1.2, 1.07, 1.02, 1.07, 1.02}) {
     for (cost::MachineRate& rate : fit.machine().rates) {
       if (rate.name != "multiprocessors") fit.move(rate, factor);
     }

@@ -207,7 +207,7 @@ std::string to_text(const Machine& machine) {
     const MachineRate* const rate = machine.find(name);
     if (rate == nullptr) continue;
     text += fmt::format("{}\n    \"{}\": {{\"value\": {}, \"source\": {}}}", separator, name,
-                        json(rate->value).dump(), quoted(rate->source));
+                        fmt::format("{:.12g}", rate->value), quoted(rate->source));
     separator = ",";
   }
   return text + "\n  }\n}\n";
