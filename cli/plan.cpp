@@ -86,7 +86,8 @@ void PlanCommand::define(CLI::App& app) {
       ->type_name("GB/S");
   app.add_option("--latency-us", flags_.latency_us, "of a transfer to another host")->capture_default_str();
   app.add_option("--shape", flags_.shapes, "MxNxK of the product that one rank computes (list)")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app.add_option("--preset", flags_.preset, "a model's layers: llama3-8b or llama3-70b");
   app.add_option("--layers", flags_.layers, "of the preset; default: the model's");
   app.add_option("--tokens", flags_.tokens, "rows of the preset's products")->capture_default_str();
@@ -95,7 +96,8 @@ void PlanCommand::define(CLI::App& app) {
   app.add_option("--serial-tokens", flags_.serial_tokens,
                  "tokens/s of one GPU measured without overlap: what else it does is taken from there");
   app.add_option("--overlap", flags_.overlap, "of the preset: gather, scatter or both (list); default: both")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false);
   app.add_option("--dtype", flags_.dtype, "f32, bf16, f16 or f8e4m3")->capture_default_str();
   app.add_option("--scales", flags_.scales, "of f8 operands: tensor or row; default: row");
   app.add_flag("--fast-accum", flags_.fast_accum, "of f8 operands: sums over all of k in the tensor cores");
@@ -105,9 +107,11 @@ void PlanCommand::define(CLI::App& app) {
   app.add_option("--against", flags_.against,
                  "files of tandem bench --json: how close predictions are (list)")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->type_name("FILE");
   app.add_option("--fit", flags_.fit, "files of tandem bench --json: make a machine file from them (list)")
       ->delimiter(',')
+      ->allow_extra_args(false)
       ->type_name("FILE");
   app.add_option("--output", flags_.output, "the machine file that --fit makes")->type_name("FILE");
   app.add_option("--json", flags_.json, "add a row for each op to this file")->type_name("FILE");

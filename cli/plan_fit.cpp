@@ -123,7 +123,8 @@ Accuracy accuracy_of_products(const Forecaster& forecaster, const std::vector<Me
 
 bool is_fitted_to(const cost::Machine& machine, const std::string& file) {
   return std::any_of(machine.rates.begin(), machine.rates.end(), [&](const cost::MachineRate& rate) {
-    return rate.source.starts_with(kFittedTo) && rate.source.find(file) != std::string::npos;
+    const std::string listed = rate.source + ",";
+    return rate.source.starts_with(kFittedTo) && listed.find(fmt::format(" {},", file)) != std::string::npos;
   });
 }
 

@@ -7,20 +7,20 @@
 
 namespace tandem::cli {
 
-/// How far predictions are from what was measured, of one algorithm.
+/// How far predictions are from what was measured.
 struct Accuracy {
   int within = 0;  ///< 10 %
   int count = 0;
   double median = 0;  ///< of |predicted / measured - 1|
 };
-/// Of the rows whose files `counts` says yes to. Rows of problems without a prediction are left out.
+/// Of one algorithm, where it was timed. Rows without a prediction are left out.
 [[nodiscard]] Accuracy accuracy_of(const Forecaster& forecaster, const std::vector<MeasuredRow>& rows,
                                    Algorithm algorithm);
 /// Of the product alone.
 [[nodiscard]] Accuracy accuracy_of_products(const Forecaster& forecaster,
                                             const std::vector<MeasuredRow>& rows);
 
-/// Names of the files that a machine's rates were fitted to, as their sources say: "fitted to a.json, b.json".
+/// Whether a rate of the machine was fitted to the rows of this file, as its source says: "fitted to a.json".
 [[nodiscard]] bool is_fitted_to(const cost::Machine& machine, const std::string& file);
 
 /// The base's rates, changed one by one as long as that brings predictions closer to the rows: the sum of
