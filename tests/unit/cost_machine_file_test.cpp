@@ -66,11 +66,14 @@ TEST(MachineFile, WhatIsWrongIsSaid) {
   expect_refused(replaced(good, "\"format\": 1", "\"format\": 2"), "format 2, need 1");
   expect_refused(replaced(good, "\"tile_us\"", "\"tile_ns\""), "an unknown key 'tile_ns'");
   expect_refused(replaced(good, "\"note\"", "\"notes\""), "an unknown key 'notes'");
-  expect_refused(replaced(good, "{\"value\": 4.5,", "{\"value\": 0,"), "rate tile_us: value is 0, need 1e-06");
-  expect_refused(replaced(good, "{\"value\": 4.5,", "{\"value\": \"4.5\","), "rate tile_us: value is \"4.5\"");
+  expect_refused(replaced(good, "{\"value\": 4.5,", "{\"value\": 0,"),
+                 "rate tile_us: value is 0, need 1e-06");
+  expect_refused(replaced(good, "{\"value\": 4.5,", "{\"value\": \"4.5\","),
+                 "rate tile_us: value is \"4.5\"");
   expect_refused(replaced(good, "{\"value\": 132", "{\"value\": 132.5"), "need a whole number");
-  expect_refused(replaced(good, "\"source\": \"the table of the library, src/cost/machine.hpp\"", "\"source\": \" \""),
-                 "source is empty");
+  expect_refused(
+      replaced(good, "\"source\": \"the table of the library, src/cost/machine.hpp\"", "\"source\": \" \""),
+      "source is empty");
   Machine lacks = reference_machine();
   lacks.rates.pop_back();
   expect_refused(to_text(lacks), "the rate cut_us is missing");
