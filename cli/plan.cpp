@@ -69,6 +69,10 @@ class PlanCommand : public Command {
   void plan_preset(const cost::Machine& machine, const Invocation& invocation) const;
   void print_op(const PlannedOp& op) const;
   void keep(const PlannedOp& op, const cost::Machine& machine, const Invocation& invocation) const;
+  /// What all that a model does for its tokens takes, as --serial-tokens says.
+  [[nodiscard]] double whole_us_of(const ModelRun& run) const;
+  /// Throws exit 2 where that is less than its ops take.
+  void check_whole(const PlannedModel& planned, const ModelRun& run) const;
   void print_ratio(const PlannedModel& planned, const ModelRun& run) const;
 
   PlanFlags flags_;
@@ -324,9 +328,23 @@ void PlanCommand::plan_shapes(const cost::Machine& machine, const Invocation& in
   }
 }
 
+double PlanCommand::whole_us_of(const ModelRun& run) const {
+  return static_cast<double>(run.tokens) / (flags_.serial_tokens * flags_.ranks) * 1e6;
+}
+
+void PlanCommand::check_whole(const PlannedModel& planned, const ModelRun& run) const {
+  if (flags_.serial_tokens == 0) return;
+  const double whole_us = whole_us_of(run);
+  if (whole_us < planned.serial_us) {
+    bad_input(
+        fmt::format("--serial-tokens {:g}: {} tokens take {} then, and these ops alone are predicted to "
+                    "take {}: see --training, --recompute, --tokens and --gpu",
+                    flags_.serial_tokens, run.tokens, time_text(whole_us), time_text(planned.serial_us)));
+  }
+}
+
 void PlanCommand::print_ratio(const PlannedModel& planned, const ModelRun& run) const {
   const double saved_us = planned.serial_us - planned.us;
-  const auto tokens = static_cast<double>(run.tokens);
   fmt::print("# {} layers, {} fused ops each, {} tokens: products {}, serial {}, overlapped {}\n",
              run.shape.layers, planned.num_ops, run.tokens, time_text(planned.product_us),
              time_text(planned.serial_us), time_text(planned.us));
@@ -337,13 +355,7 @@ void PlanCommand::print_ratio(const PlannedModel& planned, const ModelRun& run) 
                100 * (planned.serial_us / planned.us - 1));
     return;
   }
-  const double whole_us = tokens / (flags_.serial_tokens * flags_.ranks) * 1e6;
-  if (whole_us < planned.serial_us) {
-    bad_input(
-        fmt::format("--serial-tokens {:g}: {} tokens take {} then, and these ops alone are predicted to "
-                    "take {}: see --training, --recompute, --tokens and --gpu",
-                    flags_.serial_tokens, run.tokens, time_text(whole_us), time_text(planned.serial_us)));
-  }
+  const double whole_us = whole_us_of(run);
   const double ratio = whole_us / (whole_us - saved_us);
   fmt::print("# tokens/s of one GPU: {:.1f} serial, {:.1f} overlapped, {:+.1f} %\n", flags_.serial_tokens,
              flags_.serial_tokens * ratio, 100 * (ratio - 1));
@@ -364,6 +376,7 @@ void PlanCommand::plan_preset(const cost::Machine& machine, const Invocation& in
   const Forecaster forecaster = take(Forecaster::make(machine));
   const PlannedModel planned =
       plan_model(forecaster, run, like(), hosts_of(), harness::parse_algorithm_flag(flags_.algorithm));
+  check_whole(planned, run);
   print_heading(machine);
   fmt::print("# {}: the ops of a layer, forward\n", flags_.preset);
   print_columns();

@@ -35,9 +35,10 @@ double relative_error(double predicted, double measured) {
 double loss_of(const Forecaster& forecaster, const MeasuredRow& row) {
   // Beyond this a row is of something that the model does not have.
   constexpr double kMost = 0.33;
+  constexpr double kBeyond = 0.05;  // so that a far machine is found all the same
   const auto one = [&](double predicted, double measured) {
-    const double error = std::min(std::abs(std::log(predicted / measured)), kMost);
-    return error * error;
+    const double error = std::abs(std::log(predicted / measured));
+    return error < kMost ? error * error : kMost * kMost + kBeyond * (error - kMost);
   };
   const auto forecast = forecaster.forecast(row.problem);
   if (!forecast) return 0;

@@ -164,7 +164,7 @@ class Plan(unittest.TestCase):
             path = pathlib.Path(folder) / "machine.json"
             for text, words in [
                 ("{", ["no JSON"]),
-                ('{"format": 1, "gpu": "x", "rates": {}}', ["tile_us", "missing"] ),
+                ('{"format": 1, "gpu": "x", "rates": {}}', ["multiprocessors", "missing"]),
                 ('{"format": 1, "gpu": "x", "rates": {"tile_ps": 1}}', ["unknown key 'tile_ps'"]),
             ]:
                 path.write_text(text)
