@@ -24,8 +24,8 @@ struct Accuracy {
 [[nodiscard]] bool is_fitted_to(const cost::Machine& machine, const std::string& file);
 
 /// The base's rates, changed one by one as long as that brings predictions closer to the rows: the sum of
-/// squared errors, in which those beyond a third count little more than one of a third. Rates that no row depends on
-/// stay, with their source. Throws exit 2 for rows of several GPUs, or of none.
+/// squared errors, in which those beyond a third count little more than one of a third. Rates that no row
+/// depends on stay, with their source. Throws exit 2 for rows of several GPUs, or of none.
 [[nodiscard]] cost::Machine fit_machine(const cost::Machine& base, const std::vector<MeasuredRow>& rows);
 
 }  // namespace tandem::cli
