@@ -12,7 +12,7 @@
 
 #include "base/try.hpp"
 #include "gemm/cuda/sm90/instances.hpp"
-#include "gemm/cuda/sm90/kernel_choice.hpp"
+#include "gemm/native_model.hpp"
 #include "gemm/product.hpp"
 #include "harness/stopwatch.hpp"
 
@@ -37,7 +37,7 @@ struct Variant {
 };
 
 /// With as many clusters as a GPU has room for.
-inline gemm::cuda::ResidentKernel resident_on(int gpu, const gemm::cuda::AsyncInputKernel& kernel) {
+inline gemm::ResidentKernel resident_on(int gpu, const gemm::cuda::AsyncInputKernel& kernel) {
   int multiprocessors = 0;
   static_cast<void>(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, gpu));
   return {.kernel = &kernel,

@@ -71,6 +71,7 @@ void problem_stands_alone(CLI::App& app, const std::vector<std::string>& flags);
 [[nodiscard]] std::unique_ptr<Command> make_bench();
 [[nodiscard]] std::unique_ptr<Command> make_check();
 [[nodiscard]] std::unique_ptr<Command> make_tune();
+[[nodiscard]] std::unique_ptr<Command> make_plan();
 [[nodiscard]] std::unique_ptr<Command> make_doctor();
 [[nodiscard]] std::unique_ptr<Command> make_graph();
 [[nodiscard]] std::unique_ptr<Command> make_program();

@@ -43,6 +43,7 @@ std::vector<Subcommand> define_commands(CLI::App& app) {
   add("bench", "Times of an op, its product and its communication", make_bench());
   add("check", "Correctness sweep over ops, types, dims, algorithms and numbers of ranks", make_check());
   add("tune", "Measures which algorithm is fastest, for auto to look up", make_tune());
+  add("plan", "What ops and models will take on GPUs that need not be there", make_plan());
   add("doctor", "What this machine allows and why not", make_doctor());
   add("graph", "Captured programs: show, fuse and run", make_graph());
   add("program", "The host program of a distributed matmul: print it, run it", make_program());
@@ -82,7 +83,7 @@ void check_command_name(const std::vector<Subcommand>& subcommands, int argc, ch
     return subcommand.app->get_name() == name;
   });
   if (known) return;
-  constexpr const char* kKnown = "demo, run, bench, check, tune, doctor, graph, program and trace";
+  constexpr const char* kKnown = "demo, run, bench, check, tune, plan, doctor, graph, program and trace";
   bad_input(fmt::format("unknown command '{}': there are {}; see tandem --help", name, kKnown));
 }
 

@@ -23,7 +23,7 @@ tandem_test(error fused
             DEPENDS fused backend LIBRARIES test_fused_harness)
 tandem_test(unit fused
             SOURCES unit/fused_another_algorithm_test.cpp unit/fused_choose_test.cpp unit/fused_core_speeds_test.cpp
-                    unit/fused_max_plans_test.cpp unit/fused_measure_gpus_test.cpp unit/fused_native_chunks_test.cpp unit/fused_prepared_products_test.cpp
+                    unit/fused_forecast_test.cpp unit/fused_max_plans_test.cpp unit/fused_measure_gpus_test.cpp unit/fused_native_chunks_test.cpp unit/fused_prepared_products_test.cpp
                     unit/fused_pushed_scatter_test.cpp unit/fused_repeated_calls_test.cpp unit/fused_scaled_sums_test.cpp race/fused_inbox_test.cpp
             DEPENDS fused backend LIBRARIES test_fused_harness)
 # What all ops look at for NaN, in an executable of its own.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <tandem/base/divisor.hpp>
 
@@ -180,5 +181,15 @@ class PieceRound {
   int in_turn_;
   int peer_ = 0;
 };
+
+/// To how many of `peers` pieces go at one time: to those that multiply the shard in their first wave of
+/// tiles; all where there is but one. (Later waves have room for one peer more, whose own shard is done.)
+/// `wave`: clusters of tiles that run at one time; `clusters`: of all `shards` together.
+[[nodiscard]] constexpr int peers_at_once(int peers, int wave, std::int64_t clusters, int shards) {
+  if (clusters <= wave) return peers;
+  const std::int64_t of_shard = std::max<std::int64_t>(clusters / shards, 1);
+  const std::int64_t of_wave = (wave + of_shard / 2) / of_shard;
+  return static_cast<int>(std::clamp<std::int64_t>(of_wave - 1, 1, peers));  // one of them is the own
+}
 
 }  // namespace tandem::gemm

@@ -4,10 +4,11 @@
 
 #include <vector>
 
-#include "gemm/cuda/sm90/async_input_parts.hpp"
-#include "gemm/cuda/sm90/kernel_choice.hpp"
+#include "gemm/chunk_parts.hpp"
+#include "gemm/cuda/sm90/instances.hpp"
 #include "gemm/cuda/sm90/piece_exchange.hpp"
 #include "gemm/cuda/sm90/product_grid.hpp"
+#include "gemm/native_model.hpp"
 
 namespace tandem::gemm::cuda {
 namespace {
@@ -102,17 +103,14 @@ TEST(ChunkParts, SoTheyDoWhereShardsEndInsideATile) {
   EXPECT_EQ(ChunkParts(4 * kShard - 1, 4, 1, pairs).parts().size(), 3U) << "the last one is shorter";
 }
 
-AsyncInputKernel kernel_of(const char* name, int columns, int cluster_rows, int cluster_columns = 1) {
+NativeKernel kernel_of(const char* name, int columns, int cluster_rows, int cluster_columns = 1) {
   return {
       .name = name,
       .dtype = DType::kBF16,
       .out = DType::kBF16,
       .sums = SumsKind::kPlain,
       .b_is_column_major = true,
-      .tiling = {.tile_columns = columns, .cluster_rows = cluster_rows, .cluster_columns = cluster_columns},
-      .kernel = nullptr,
-      .shared_bytes = 0,
-      .launch = nullptr};
+      .tiling = {.tile_columns = columns, .cluster_rows = cluster_rows, .cluster_columns = cluster_columns}};
 }
 
 constexpr double kLaunchUs = 2.3;
@@ -139,11 +137,11 @@ class KernelChoiceTest : public ::testing::Test {
             .b_is_column_major = true,
             .arrival = Chunks{.count = chunks, .complete = complete}};
   }
-  AsyncInputKernel wide_ = kernel_of("256", 256, 2);
-  AsyncInputKernel middle_ = kernel_of("224", 224, 2);
-  AsyncInputKernel narrow_ = kernel_of("112", 112, 2);
-  AsyncInputKernel any_ = kernel_of("128 1x1", 128, 1);
-  AsyncInputKernel few_ = kernel_of("64 1x2", 64, 1, 2);
+  NativeKernel wide_ = kernel_of("256", 256, 2);
+  NativeKernel middle_ = kernel_of("224", 224, 2);
+  NativeKernel narrow_ = kernel_of("112", 112, 2);
+  NativeKernel any_ = kernel_of("128 1x1", 128, 1);
+  NativeKernel few_ = kernel_of("64 1x2", 64, 1, 2);
 };
 
 TEST_F(KernelChoiceTest, TheWidthThatFillsItsWaves) {
@@ -276,6 +274,24 @@ TEST(IncomingPieces, GoRoundTheEnd) {
   EXPECT_EQ(those_of({.first = 0, .count = 2, .chunks = 8}), (std::vector{0, 1})) << "of rank 3";
   EXPECT_EQ(those_of({.first = 6, .count = 4, .chunks = 8}), (std::vector{0, 1, 6, 7})) << "of rank 2";
   EXPECT_EQ(those_of({.first = 4, .count = 0, .chunks = 8}), std::vector<int>());
+}
+
+// A planner goes by that list where there is no GPU.
+TEST(NativeKernels, AreThoseOfTheListThatNeedsNoGpu) {
+  const auto built = async_input_kernels();
+  const auto listed = native_kernels_of_hopper();
+  ASSERT_EQ(built.size(), listed.size());
+  for (std::size_t i = 0; i < built.size(); ++i) {
+    SCOPED_TRACE(built[i].name);
+    EXPECT_EQ(listed[i].name, built[i].name);
+    EXPECT_EQ(listed[i].dtype, built[i].dtype);
+    EXPECT_EQ(listed[i].out, built[i].out);
+    EXPECT_EQ(listed[i].sums, built[i].sums);
+    EXPECT_EQ(listed[i].b_is_column_major, built[i].b_is_column_major);
+    EXPECT_EQ(listed[i].tiling.tile_columns, built[i].tiling.tile_columns);
+    EXPECT_EQ(listed[i].tiling.cluster_rows, built[i].tiling.cluster_rows);
+    EXPECT_EQ(listed[i].tiling.cluster_columns, built[i].tiling.cluster_columns);
+  }
 }
 
 TEST_F(KernelChoiceTest, OneCanBeForced) {

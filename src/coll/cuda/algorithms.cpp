@@ -5,22 +5,9 @@
 
 #include "base/try.hpp"
 #include "coll/cuda/mailboxes.hpp"
-#include "cost/transfers.hpp"
 #include "device/cuda/cuda_stream.hpp"
 
 namespace tandem::coll::cuda {
-namespace {
-
-/// An entry for any device, with the model of this one.
-template <class Args>
-Algorithm<Args> with_model(Algorithm<Args> algorithm,
-                           double (*model)(const Problem& problem, const cost::GpuRates& gpu)) {
-  algorithm.predicted_us = model;
-  return algorithm;
-}
-
-}  // namespace
-
 AlgorithmLists algorithms() {
   static const std::array gathers = {kGatherByMailboxes, kPublishedGather, kGatherByNccl,
                                      with_model(kGatherByCopies, &gather_us)};
@@ -41,21 +28,6 @@ Result<Answer> connect_mailboxes(const Problem& /*problem*/, Group& group, Strea
   TANDEM_ASSIGN(auto* const on, tandem::cuda::cuda_stream(stream, "mailboxes"));
   TANDEM_ASSIGN(const std::optional<Mailboxes> boxes, mailboxes_of(group, *on));
   return boxes ? Answer::yes() : Answer::no("the group has no mailboxes");
-}
-
-double gather_us(const Problem& problem, const cost::GpuRates& gpu) {
-  return cost::collective_us(cost::Collective::kAllGather, problem.part_bytes, problem.world,
-                             Mailboxes::kMostBytes, gpu);
-}
-
-double scatter_us(const Problem& problem, const cost::GpuRates& gpu) {
-  return cost::collective_us(cost::Collective::kReduceScatter, problem.part_bytes, problem.world,
-                             Mailboxes::kMostBytes, gpu);
-}
-
-double all_reduce_us(const Problem& problem, const cost::GpuRates& gpu) {
-  return cost::collective_us(cost::Collective::kAllReduce, problem.part_bytes, problem.world,
-                             Mailboxes::kMostBytes, gpu);
 }
 
 }  // namespace tandem::coll::cuda

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "coll/algorithms.hpp"
+#include "coll/gpu_models.hpp"
 
 namespace tandem::coll::cuda {
 
@@ -19,9 +20,5 @@ extern const GatherAlgorithm kGatherByNccl;
 [[nodiscard]] Answer may_have_mailboxes(const Problem& problem);
 /// Collective at the group's first call; see mailboxes_of().
 [[nodiscard]] Result<Answer> connect_mailboxes(const Problem& problem, Group& group, Stream& stream);
-/// By cost::collective_us(), which has one model for mailboxes and one for what is larger.
-[[nodiscard]] double gather_us(const Problem& problem, const cost::GpuRates& gpu);
-[[nodiscard]] double scatter_us(const Problem& problem, const cost::GpuRates& gpu);
-[[nodiscard]] double all_reduce_us(const Problem& problem, const cost::GpuRates& gpu);
 
 }  // namespace tandem::coll::cuda

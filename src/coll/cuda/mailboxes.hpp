@@ -10,6 +10,7 @@
 #include <tandem/symm/kernel.hpp>
 
 #include "coll/cuda/addresses.hpp"
+#include "coll/mailbox_bytes.hpp"
 
 namespace tandem::cuda {
 class CudaStream;
@@ -31,6 +32,7 @@ struct Mailboxes {
   static constexpr std::int64_t kBoxBytes = 32 * 1024;
   static constexpr int kMostPieces = 64;
   static constexpr std::int64_t kMostBytes = kMostPieces * kBoxBytes;
+  static_assert(kMostBytes == kMostMailboxBytes);
 
   symm::KernelHandle ranks;               ///< whose deadline and whose control memory
   std::byte* blocks[kMaxAddresses] = {};  ///< by rank

@@ -24,6 +24,12 @@ using cost::predict;
 using cost::Prediction;
 using cost::Workload;
 
+/// What a prediction goes by beside the problem.
+struct Surroundings {
+  std::chrono::nanoseconds link{0};  ///< see Workload::link
+  const cost::GpuRates& gpu;
+};
+
 /// Asks the device's models what `whole` takes, and one of its chunks of so many rows.
 void predict_products(const gemm::Product& whole, std::int64_t chunk_rows, const Device& device,
                       const cost::GpuRates& gpu, Workload& work);

@@ -3,7 +3,6 @@
 #include "base/alignment.hpp"
 #include "base/format.hpp"
 #include "base/try.hpp"
-#include "cost/products.hpp"
 #include "device/cuda/cuda_error.hpp"
 #include "gemm/cuda/epilogue_kernel.hpp"
 
@@ -175,9 +174,7 @@ Result<void> CublasLt::load(const LtPlan& plan, const Operands& operands, Device
 }
 
 std::optional<double> CublasLt::predicted_us(const Product& product, const cost::GpuRates& gpu) const {
-  const std::int64_t element_bytes = size_bytes(product.a);
-  if (element_bytes > 2 || product.is_scaled_along_k()) return std::nullopt;
-  return cost::vendor_us(product.m, product.n, product.k, element_bytes, gpu);
+  return library_us(product, gpu);
 }
 
 }  // namespace tandem::gemm::cuda

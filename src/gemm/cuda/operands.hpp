@@ -7,7 +7,7 @@
 #include <tandem/base/tensor.hpp>
 #include <tandem/device/stream.hpp>
 
-#include "gemm/cuda/library_share.hpp"
+#include "gemm/library_share.hpp"
 #include "gemm/product.hpp"
 
 namespace tandem::gemm::cuda {

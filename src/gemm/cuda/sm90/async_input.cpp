@@ -10,9 +10,9 @@
 #include "device/cuda/cuda_error.hpp"
 #include "gemm/cuda/max_products.hpp"
 #include "gemm/cuda/native.hpp"
-#include "gemm/cuda/sm90/async_input_parts.hpp"
 #include "gemm/cuda/sm90/instances.hpp"
 #include "gemm/cuda/sm90/packed_operands.hpp"
+#include "gemm/native_acceptance.hpp"
 
 namespace tandem::gemm::cuda {
 namespace {
@@ -22,6 +22,11 @@ using tandem::cuda::CudaStream;
 using tandem::cuda::CurrentDevice;
 using tandem::cuda::joined;
 using tandem::cuda::Waits;
+
+/// Of the kernels that AsyncInputProducts::open() has made resident.
+const AsyncInputKernel& launchable(const ResidentKernel& resident) {
+  return static_cast<const AsyncInputKernel&>(*resident.kernel);
+}
 
 Result<ResidentKernel> make_resident(const AsyncInputKernel& kernel) {
   TANDEM_TRY(check_cuda(
@@ -42,10 +47,6 @@ Result<ResidentKernel> make_resident(const AsyncInputKernel& kernel) {
   TANDEM_TRY(check_cuda("async_input_mm: clusters that run at one time",
                         cudaOccupancyMaxActiveClusters(&resident.most_clusters, kernel.kernel, &config)));
   return resident;
-}
-
-std::int64_t row_bytes_of(const Product& product) {
-  return product.k * size_bytes(product.a);
 }
 
 /// The chunks of `part` among the complete ones, in chunks of the part.
@@ -154,39 +155,11 @@ Arrival already_there(const ProductArgs& args) {
   return {.signals = TensorView::contiguous(nullptr, {1}, DType::kU32, a.device),
           .complete = CompleteChunks{.rows = a.flatten_rows(), .first = 0, .count = 1}};
 }
-bool is_there(const Product& product) {
-  return !product.arrival && !product.owners;
-}
 /// With the order in which b lies: fronts tell it of products whose a arrives, or that are scaled along k.
 Product of_order(const Product& product, const ProductArgs& args) {
   Product ordered = product;
   ordered.b_is_column_major = lies_by_columns(*args.b);
   return ordered;
-}
-
-/// Whether the kernels do all that the product asks for behind its sums.
-bool finishes_natively(const Product& product, std::string* why_not) {
-  if (product.epilogue.accumulate) return refuse(why_not, "the native kernels do not accumulate into out");
-  const std::optional<DType>& bias = product.epilogue.bias;
-  if (bias && *bias != DType::kF32 && *bias != DType::kBF16 && *bias != DType::kF16)
-    return refuse(why_not, "the native kernels add a bias of f32, bf16 or f16");
-  const Scale b = product.b_scale;
-  if (!is_f8(product.a)) {
-    const bool is_scaled = product.a_scale != Scale::kNone || b != Scale::kNone;
-    return !is_scaled || refuse(why_not, "the native kernels of 16 bits do not scale a or b");
-  }
-  const bool b_fits = b == Scale::kNone || b == Scale::kTensor ||
-                      b == (product.is_scaled_along_k() ? Scale::kBlock128 : Scale::kColumn);
-  return b_fits || refuse(why_not, "the native kernels scale a b along k by 128x128");
-}
-
-/// Whether the shards can be cut into pieces, and those that share tiles come in pieces from all ranks.
-bool exchanges_pieces(const Product& product) {
-  const PieceCut cut = piece_cut_of(product);
-  const Chunks& chunks = *product.arrival;
-  if (!cut.is_possible()) return false;
-  return !cut.shares_tiles() ||
-         (chunks.complete == 1 && chunks.in_pieces == chunks.count - 1 && chunks.count <= kMostPiecePeers);
 }
 
 IncomingPieces pieces_of(const Product& product, const Arrival& arrival) {
@@ -237,7 +210,7 @@ struct ExchangeRoom {
   int aside_tiles = 0;
   std::int64_t aside_bytes = 0;
 };
-ExchangeRoom room_of(const AsyncInputKernel& kernel, const Product& product, int num_clusters) {
+ExchangeRoom room_of(const NativeKernel& kernel, const Product& product, int num_clusters) {
   const Tiling& tiling = kernel.tiling;
   const int of_cluster = tiling.cluster_rows * tiling.cluster_columns;
   ExchangeRoom room;
@@ -273,22 +246,6 @@ PartialExchange exchange_of(const Product& product, const ProductArgs& args) {
                            .log = log_of(args)};
   if (departure.product != nullptr) exchange.product = departure.product->data;
   return exchange;
-}
-
-/// Whether a product's partials can go to their owners, made by a kernel or before.
-bool exchanges_partials(const Product& product, std::string* why_not) {
-  const Owners& owners = *product.owners;
-  if (product.out != DType::kBF16 && product.out != DType::kF16)
-    return refuse(why_not, "partials of native products are bf16 or f16");
-  if (!can_count_partials(product.m, product.n, owners))
-    return refuse(why_not, "blocks of partials are counted in 26 bits, and need another rank");
-  if (owners.is_made) {
-    return product.a == product.out || product.a == DType::kF32 ||
-           refuse(why_not, "partials are given from f32 or out's type");
-  }
-  if (product.epilogue.addend) return refuse(why_not, "products that depart have no addend");
-  return is_f8(product.a) || !product.epilogue.bias ||
-         refuse(why_not, "the native kernels of 16 bits add a bias to the sum over ranks only");
 }
 
 /// Streams on which products wait without a group that are remembered: memory of a GPU is kept for each.
@@ -334,52 +291,11 @@ Result<void> AsyncInputProducts::open(const Device& device) {
 }
 
 Product AsyncInputProducts::as_arrived(const Product& product) const {
-  Product arrived = product;
-  if (!is_there(product)) return arrived;
-  arrived.arrival = Chunks{.count = 1, .complete = 1};
-  if (batch_invariant_ && kernels_.find(arrived, nullptr) == nullptr) {
-    arrived.b_is_column_major = !product.b_is_column_major;
-    if (kernels_.find(arrived, nullptr) == nullptr) arrived.b_is_column_major = product.b_is_column_major;
-  }
-  return arrived;
+  return gemm::as_arrived(product, kernels_, batch_invariant_);
 }
 
 bool AsyncInputProducts::accepts(const Product& product, std::string* why_not) const {
-  const bool is_packed = batch_invariant_ && is_there(product);
-  if (is_there(product) && !is_packed && !product.is_scaled_along_k()) {
-    return refuse(
-        why_not,
-        "has products only whose left operand still arrives, whose rows go to their owners, or that "
-        "are scaled along k");
-  }
-  if (!usable_) return refuse(why_not, usable_.why_not);
-  if (product.arrival && product.arrival->held)
-    return refuse(why_not, "the native kernels read rows where they arrive");
-  if (product.tells) return refuse(why_not, "the native kernels tell nobody of rows");
-  if (product.owners) {
-    if (!exchanges_partials(product, why_not)) return false;
-    if (product.owners->is_made) return true;
-  }
-  if (!has_heuristic(product, why_not)) return false;
-  if (!finishes_natively(product, why_not)) return false;
-  if (!is_f8(product.a) && product.a != product.out)
-    return refuse(why_not, "the native kernels of 16 bits write out in the type of a");
-  const bool has_pieces = product.arrival && product.arrival->in_pieces > 0;
-  if (product.k == 0 || row_bytes_of(product) % 16 != 0 || product.n % 8 != 0)
-    return refuse(why_not, "the native kernels need n in multiples of 8, and k in multiples of 16 bytes");
-  if (has_pieces && !exchanges_pieces(product))
-    return refuse(
-        why_not,
-        "pieces need shards of whole tiles of 128 rows, or fewer than 512 rows that all come in pieces");
-  if (product.is_empty()) return true;
-  // Tensor maps take addresses and strides of whole 16 bytes.
-  if (!product.is_aligned && !is_packed)
-    return refuse(why_not, "the native kernels need operands that begin at multiples of 16 bytes");
-  constexpr std::int64_t kMost = INT32_MAX;
-  if (product.m > kMost || product.n > kMost || product.k > kMost)
-    return refuse(why_not, "the native kernels count rows and columns in 31 bits");
-  if (product.n == 0) return true;
-  return kernels_.find(as_arrived(product), why_not) != nullptr;
+  return accepts_natively(product, {kernels_, batch_invariant_, usable_}, why_not);
 }
 
 int AsyncInputProducts::share_of(const ResidentKernel& kernel, bool comes_by_copy_engine) const {
@@ -475,7 +391,8 @@ Result<void> AsyncInputProducts::multiply(const Product& product, const ProductA
         launch.push = piece_push(product, arrival);
         launch.wave_us = tile_us(*chosen->kernel, product.k);
       }
-      if (const cudaError_t code = chosen->kernel->launch(launch, native); code != cudaSuccess) return code;
+      if (const cudaError_t code = launchable(*chosen).launch(launch, native); code != cudaSuccess)
+        return code;
     }
     return cudaSuccess;
   });
@@ -525,7 +442,7 @@ Result<void> AsyncInputProducts::depart(const Product& product, const ProductArg
   exchange.block_ns = static_cast<int>(PartialGrid::kBytes * ctas / cost::kH200.partial_bytes_per_ns);
   launch.partials = exchange;
   return stream.enqueue("matmul_reduce_scatter", Waits::kForPeers,
-                        [&](cudaStream_t on) { return chosen->kernel->launch(launch, on); });
+                        [&](cudaStream_t on) { return launchable(*chosen).launch(launch, on); });
 }
 
 Result<void> AsyncInputProducts::exchange(const Product& product, const Arrival& arrival,
@@ -545,10 +462,7 @@ Result<void> AsyncInputProducts::exchange(const Product& product, const Arrival&
 
 std::optional<double> AsyncInputProducts::predicted_us(const Product& product,
                                                        const cost::GpuRates& gpu) const {
-  const Product arriving = as_arrived(product);
-  const ResidentKernel* const kernel = kernels_.find(arriving, nullptr);
-  if (kernel == nullptr) return std::nullopt;
-  return cuda::predicted_us(*kernel, arriving, gpu);
+  return native_product_us(product, kernels_, batch_invariant_, gpu);
 }
 
 std::unique_ptr<Implementation> make_native_products(const Device& device) {

@@ -8,9 +8,10 @@
 #include "base/lru_cache.hpp"
 #include "device/cuda/cuda_stream.hpp"
 #include "gemm/backend.hpp"
-#include "gemm/cuda/sm90/kernel_choice.hpp"
+#include "gemm/cuda/sm90/async_input_kernel.hpp"
 #include "gemm/cuda/sm90/lone_waits.hpp"
 #include "gemm/cuda/stream_scratch.hpp"
+#include "gemm/native_model.hpp"
 
 namespace tandem::gemm::cuda {
 
@@ -33,8 +34,7 @@ class AsyncInputProducts final : public Implementation {
 
  private:
   Result<void> open(const Device& device);
-  /// A product whose a is there, as the kernels know it: one chunk that has come. Where operands are packed b
-  /// comes in an order of which there is a kernel, its own one if it can be.
+  /// As gemm::as_arrived() says.
   [[nodiscard]] Product as_arrived(const Product& product) const;
   /// Such a product of packed operands.
   Result<void> multiply_packed(const Product& product, const ProductArgs& args,

@@ -5,7 +5,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstdint>
-#include <string>
 #include <tandem/base/dtype.hpp>
 #include <tandem/device/chunk_waits.hpp>
 #include <tandem/gemm/chunk_order.hpp>
@@ -16,6 +15,7 @@
 #include "gemm/cuda/sm90/piece_exchange.hpp"
 #include "gemm/cuda/sm90/sum_epilogue.hpp"
 #include "gemm/cuda/sm90/sum_scales.hpp"
+#include "gemm/native_tiles.hpp"
 
 namespace tandem::gemm::cuda {
 
@@ -59,58 +59,11 @@ struct AsyncInputLaunch {
   return partials;
 }
 
-/// What a kernel makes of its sums before the epilogue.
-enum class SumsKind : std::uint8_t {
-  kPlain,     ///< nothing
-  kScaled,    ///< scales them at the end of k, see SumScales
-  kPromoted,  ///< the same, and adds up those of 128 of k in f32, scaled along k too
-};
-
-/// Whether a kernel's tiles are whole blocks of partials, and its sums leave registers for their exchange.
-/// Those of the widest tile of a single CTA do not: its loads keep more. Promoted sums do so only in tiles
-/// that are no wider than the part which is promoted at one time.
-[[nodiscard]] constexpr bool can_exchange_partials(int tile_columns, int ctas_of_cluster, SumsKind sums) {
-  if (sums == SumsKind::kPromoted) return tile_columns == 128;
-  return tile_columns % PartialGrid::kColumns == 0 && (tile_columns < 256 || ctas_of_cluster > 1);
-}
-
 /// Of a CTA: a warp group of producers, two of consumers.
 inline constexpr int kAsyncInputThreads = 384;
 
-/// 16 rows of tiles swept together: with some 8 columns at one time, about a square of out.
-[[nodiscard]] constexpr Tiling async_input_tiling(int columns, int cluster_rows, int cluster_columns) {
-  return {.tile_rows = 128,
-          .tile_columns = columns,
-          .cluster_rows = cluster_rows,
-          .cluster_columns = cluster_columns,
-          .group = 16 / cluster_rows};
-}
-
-/// The tile of an instance.
-template <int kColumns_, int kClusterRows_, int kClusterColumns_ = 1>
-struct InstanceTile {
-  static constexpr int kColumns = kColumns_;
-  static constexpr int kClusterRows = kClusterRows_;
-  static constexpr int kClusterColumns = kClusterColumns_;
-  static constexpr Tiling kTiling = async_input_tiling(kColumns, kClusterRows, kClusterColumns);
-};
-template <class... Tiles>
-struct TileList {};
-
-/// "bf16 t 128x256 2x1" of the family "bf16 t".
-[[nodiscard]] inline std::string name_of(const std::string& family, const Tiling& tiling) {
-  return family + ' ' + std::to_string(tiling.tile_rows) + 'x' + std::to_string(tiling.tile_columns) + ' ' +
-         std::to_string(tiling.cluster_rows) + 'x' + std::to_string(tiling.cluster_columns);
-}
-
-/// One instance. Tiles of 128 rows, k in steps of 128 bytes.
-struct AsyncInputKernel {
-  std::string name;  ///< see name_of()
-  DType dtype;       ///< of a and b
-  DType out;
-  SumsKind sums;
-  bool b_is_column_major;
-  Tiling tiling;
+/// One instance.
+struct AsyncInputKernel : NativeKernel {
   const void* kernel;
   int shared_bytes;
   cudaError_t (*launch)(const AsyncInputLaunch& what, cudaStream_t stream);

@@ -25,15 +25,15 @@ std::array<AsyncInputKernel, sizeof...(Tiles)> list_of(TileList<Tiles...>, const
                                                        DType out) {
   const auto kernel_of = [&]<class OneTile>(OneTile) {
     using Instance = AsyncInputInstance<What, OneTile>;
-    return AsyncInputKernel{.name = name_of(family, OneTile::kTiling),
-                            .dtype = dtype,
-                            .out = out,
-                            .sums = Instance::kSums,
-                            .b_is_column_major = What::kBIsColumnMajor,
-                            .tiling = OneTile::kTiling,
-                            .kernel = Instance::kernel(),
-                            .shared_bytes = Instance::kSharedBytes,
-                            .launch = &Instance::launch};
+    return AsyncInputKernel{{.name = name_of(family, OneTile::kTiling),
+                             .dtype = dtype,
+                             .out = out,
+                             .sums = Instance::kSums,
+                             .b_is_column_major = What::kBIsColumnMajor,
+                             .tiling = OneTile::kTiling},
+                            Instance::kernel(),
+                            Instance::kSharedBytes,
+                            &Instance::launch};
   };
   return {kernel_of(Tiles{})...};
 }

@@ -60,13 +60,6 @@ IncomingPieces incoming_pieces(const PieceCut& cut, int chunks_of_shard, const s
   return pieces;
 }
 
-int peers_at_once(int peers, int wave, std::int64_t clusters, int shards) {
-  if (clusters <= wave) return peers;
-  const std::int64_t of_shard = std::max<std::int64_t>(clusters / shards, 1);
-  const std::int64_t of_wave = (wave + of_shard / 2) / of_shard;
-  return static_cast<int>(std::clamp<std::int64_t>(of_wave - 1, 1, peers));  // one of them is the own
-}
-
 int senders_among(int idle, const PiecePush& push, double wave_us) {
   constexpr int kMost = 16;
   if (push.peers == 0 || idle == 0) return 0;

@@ -43,11 +43,6 @@ struct PiecePush {
 /// behind a fence.
 void send_rounds(PiecePush& push, int at_once, int most_together);
 
-/// To how many of `peers` pieces go at one time: to those that multiply the shard in their first wave of
-/// tiles; all where there is but one. (Later waves have room for one peer more, whose own shard is done.)
-/// `wave`: clusters of tiles that run at one time; `clusters`: of all `shards` together.
-[[nodiscard]] int peers_at_once(int peers, int wave, std::int64_t clusters, int shards);
-
 /// How many of `idle` CTAs send all pieces while the others multiply; 0 where they would take longer than
 /// `wave_us`, which all of them are needed in.
 [[nodiscard]] int senders_among(int idle, const PiecePush& push, double wave_us);

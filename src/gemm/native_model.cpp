@@ -1,11 +1,11 @@
-#include "gemm/cuda/sm90/kernel_choice.hpp"
+#include "gemm/native_model.hpp"
 
 #include <algorithm>
 
 #include "base/format.hpp"
 #include "cost/products.hpp"
 
-namespace tandem::gemm::cuda {
+namespace tandem::gemm {
 namespace {
 
 /// How many chunks are on their way in pieces at one time; those behind them come when they are there.
@@ -52,11 +52,11 @@ ChunkCut cut_of(const Tiling& tiling, const Product& product) {
 }
 
 /// Steps of k are as many bytes in every type, and take as long.
-std::int64_t half_k(const AsyncInputKernel& kernel, std::int64_t k) {
+std::int64_t half_k(const NativeKernel& kernel, std::int64_t k) {
   return k * size_bytes(kernel.dtype) / size_bytes(DType::kBF16);
 }
 
-double tile_us(const AsyncInputKernel& kernel, std::int64_t k) {
+double tile_us(const NativeKernel& kernel, std::int64_t k) {
   const Tiling& tiling = kernel.tiling;
   return cost::native_tile_us(tiling.tile_columns, half_k(kernel, k),
                               tiling.cluster_rows * tiling.cluster_columns > 1);
@@ -137,7 +137,7 @@ double predicted_us(const ResidentKernel& kernel, const Product& product, const 
   return cost::native_us(waves, gpu);
 }
 
-bool takes(const AsyncInputKernel& kernel, const Product& product) {
+bool takes(const NativeKernel& kernel, const Product& product) {
   return kernel.dtype == product.a && kernel.dtype == product.b && kernel.out == product.out &&
          kernel.b_is_column_major == product.b_is_column_major && kernel.sums == sums_of(product);
 }
@@ -170,4 +170,4 @@ const ResidentKernel* KernelChoice::find(const Product& product, std::string* wh
   return found;
 }
 
-}  // namespace tandem::gemm::cuda
+}  // namespace tandem::gemm

@@ -1,6 +1,8 @@
-#include "gemm/cuda/library_share.hpp"
+#include "gemm/library_share.hpp"
 
-namespace tandem::gemm::cuda {
+#include "cost/products.hpp"
+
+namespace tandem::gemm {
 namespace {
 
 bool is_one_number(Scale scale) {
@@ -51,4 +53,10 @@ std::string_view library_refusal(const Product& product) {
   return "";
 }
 
-}  // namespace tandem::gemm::cuda
+std::optional<double> library_us(const Product& product, const cost::GpuRates& gpu) {
+  const std::int64_t element_bytes = size_bytes(product.a);
+  if (element_bytes > 2 || product.is_scaled_along_k()) return std::nullopt;
+  return cost::vendor_us(product.m, product.n, product.k, element_bytes, gpu);
+}
+
+}  // namespace tandem::gemm

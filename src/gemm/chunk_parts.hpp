@@ -6,7 +6,7 @@
 #include <tandem/gemm/chunk_order.hpp>
 #include <tandem/gemm/tile_order.hpp>
 
-namespace tandem::gemm::cuda {
+namespace tandem::gemm {
 
 /// Chunks that one launch takes, in order from `pivot` on, around.
 struct ChunkPart {
@@ -43,4 +43,4 @@ class ChunkParts {
   std::size_t size_ = 0;
 };
 
-}  // namespace tandem::gemm::cuda
+}  // namespace tandem::gemm

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <optional>
 #include <string_view>
 
+#include "cost/machine.hpp"
 #include "gemm/product.hpp"
 
-namespace tandem::gemm::cuda {
+namespace tandem::gemm {
 
 /// What of a product cuBLASLt computes. One pass over its f32 sums does the rest.
 struct LibraryShare {
@@ -26,4 +28,7 @@ struct LibraryShares {
 /// Why cuBLASLt computes no share of the product; empty where it does.
 [[nodiscard]] std::string_view library_refusal(const Product& product);
 
-}  // namespace tandem::gemm::cuda
+/// What cuBLASLt takes for it, as gemm::predicted_us() says.
+[[nodiscard]] std::optional<double> library_us(const Product& product, const cost::GpuRates& gpu);
+
+}  // namespace tandem::gemm

@@ -1,6 +1,6 @@
-#include "gemm/cuda/sm90/async_input_parts.hpp"
+#include "gemm/chunk_parts.hpp"
 
-namespace tandem::gemm::cuda {
+namespace tandem::gemm {
 
 namespace {
 
@@ -54,4 +54,4 @@ void ChunkParts::add(int first, const ChunkOrder& chunks) {
   if (chunks.size() > 0) parts_[size_++] = {.first = first, .chunks = chunks, .start = {}};
 }
 
-}  // namespace tandem::gemm::cuda
+}  // namespace tandem::gemm

@@ -11,15 +11,15 @@
 #include "base/hash.hpp"
 #include "base/lru_cache.hpp"
 #include "cost/machine.hpp"
-#include "gemm/cuda/sm90/async_input_kernel.hpp"
-#include "gemm/cuda/sm90/async_input_parts.hpp"
+#include "gemm/chunk_parts.hpp"
+#include "gemm/native_tiles.hpp"
 #include "gemm/product.hpp"
 
-namespace tandem::gemm::cuda {
+namespace tandem::gemm {
 
 /// A native kernel on this GPU.
 struct ResidentKernel {
-  const AsyncInputKernel* kernel = nullptr;
+  const NativeKernel* kernel = nullptr;
   int most_clusters = 0;  ///< that run at one time
 };
 
@@ -47,7 +47,7 @@ struct ResidentKernel {
 [[nodiscard]] ChunkCut cut_of(const Tiling& tiling, const Product& product);
 
 /// What a tile takes, about, as the model of predicted_us() has it.
-[[nodiscard]] double tile_us(const AsyncInputKernel& kernel, std::int64_t k);
+[[nodiscard]] double tile_us(const NativeKernel& kernel, std::int64_t k);
 
 /// Time of the product by waves of tiles, in microseconds: cluster number i starts when cluster number i -
 /// most_clusters has ended and its chunk has arrived. 0 if the kernel does not take the problem.
@@ -56,10 +56,10 @@ struct ResidentKernel {
                                   const cost::GpuRates& gpu = cost::kH200);
 
 /// Whether types, b's memory order and what becomes of the sums are the kernel's.
-[[nodiscard]] bool takes(const AsyncInputKernel& kernel, const Product& product);
+[[nodiscard]] bool takes(const NativeKernel& kernel, const Product& product);
 
 /// `only`: the name of the one kernel that may run, for measurements; empty: any.
-[[nodiscard]] inline bool may_run(const AsyncInputKernel& kernel, std::string_view only) {
+[[nodiscard]] inline bool may_run(const NativeKernel& kernel, std::string_view only) {
   return only.empty() || kernel.name == only;
 }
 
@@ -91,4 +91,4 @@ class KernelChoice {
   mutable LruCache<Key, const ResidentKernel*, HashKey> known_;
 };
 
-}  // namespace tandem::gemm::cuda
+}  // namespace tandem::gemm
