@@ -74,6 +74,9 @@ function(tandem_test_executable class target timeout)
   if(NOT timeout)
     set(timeout 120)
   endif()
+  if(TANDEM_SIMULATES_GPUS) # one instruction of a GPU is many of the host's
+    math(EXPR timeout "4 * ${timeout}")
+  endif()
   add_executable(${target})
   target_link_libraries(${target} PRIVATE tandem_options GTest::gtest)
   # Tests compile a third faster so (gcc 12, 2 cores); the libraries that they test are optimised as for users.
