@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <tandem/transport/mpi.hpp>
 
 #include "base/uninterrupted.hpp"
 #include "command.hpp"
@@ -196,7 +197,25 @@ int run_in_front(int argc, char** argv, CommandLine& line, const std::optional<L
 RankContext join(const LaunchedRank& launched, bool* is_told) {
   const auto config = Config::from_environment();
   if (!config) bad_input(config.error().text());
-  return take(join_launched(launched, {.timeout = config->rendezvous_timeout, .is_told = is_told}));
+  JoinOptions options{.timeout = config->rendezvous_timeout, .is_told = is_told};
+  if (launched.local_size == launched.size) return take(join_launched(launched, options));
+  // On several hosts, where MPI carries the store and the rows.
+  const MpiWorld world = take(open_mpi(*config));
+  if (world.rank != launched.rank || world.size != launched.size) {
+    not_supported(
+        fmt::format("{} has started {} ranks on several hosts, and to {} this is rank {} of {}: start "
+                    "them with mpirun, or with srun --mpi=pmix",
+                    launched.launcher, launched.size, world.library, world.rank, world.size));
+  }
+  options.store = world.store;
+  RankContext self = take(join_launched(launched, options));
+  self.transport = world.transport;
+  return self;
+}
+
+/// Whether ranks on several hosts, which share no memory, can run a command.
+bool may_cross_hosts(const std::vector<std::string>& words) {
+  return words.size() > 1 && words[1] == "check";
 }
 
 /// Rank 0 of a command whose ranks another program has started.
@@ -225,6 +244,7 @@ int run_launched_rank(const LaunchedRank& launched, int argc, char** argv) {
     return failure.exit_code();
   }
   if (!is_for_all_ranks(line.words)) return exit_code_without_work(line.words);
+  if (launched.local_size < launched.size && !may_cross_hosts(line.words)) return kNotSupported;
   bool is_told = false;
   std::optional<RankContext> self;
   try {
@@ -250,6 +270,13 @@ int run(int argc, char** argv) {
   const std::optional<LaunchedRank>& launched = *found;
   if (launched && launched->rank != 0) return run_launched_rank(*launched, argc, argv);
   CommandLine line = CommandLine::of(argc, argv);
+  if (launched && is_for_all_ranks(line.words) && launched->local_size < launched->size &&
+      !may_cross_hosts(line.words)) {
+    not_supported(
+        fmt::format("{} has started {} ranks, {} of them on this host: only check runs on several "
+                    "hosts; start at most {} ranks on one",
+                    launched->launcher, launched->size, launched->local_size, launched->local_size));
+  }
   if (launched && is_for_all_ranks(line.words)) return run_launched_rank_0(*launched, argc, argv, line);
   return run_in_front(argc, argv, line, std::nullopt);
 }

@@ -16,7 +16,8 @@ Session::Session(const RankContext& context, const Config& config, const std::st
                                .name = name,
                                .store = context.store,
                                .config = config,
-                               .device = device_->description()}));
+                               .device = device_->description(),
+                               .transport = context.transport}));
   take(fused::measure_gpus(*group_, *device_));
   stream_ = take(device_->create_stream());
   timeline_ = asked_timeline(context, *device_);

@@ -16,7 +16,8 @@ tandem_test(conformance hosts SOURCES conformance/fused_across_hosts_test.cpp DE
 add_executable(hosts_rank dist/hosts_rank.cpp)
 target_link_libraries(hosts_rank PRIVATE test_fused_harness tandem_options)
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
-add_test(NAME dist.hosts COMMAND Python3::Interpreter -B ${CMAKE_CURRENT_LIST_DIR}/dist/hosts_test.py $<TARGET_FILE:hosts_rank>)
+add_test(NAME dist.hosts COMMAND Python3::Interpreter -B ${CMAKE_CURRENT_LIST_DIR}/dist/hosts_test.py $<TARGET_FILE:hosts_rank>
+                                  $<$<TARGET_EXISTS:tandem_cli>:$<TARGET_FILE:tandem_cli>>)
 set_tests_properties(dist.hosts PROPERTIES LABELS dist TIMEOUT 900 SKIP_RETURN_CODE 77 RUN_SERIAL ON)
 tandem_test(error fused
             SOURCES error/fused_arguments_test.cpp error/fused_mismatch_test.cpp error/fused_scaled_arguments_test.cpp

@@ -119,6 +119,7 @@ class RankRunAcrossHosts {
     all.push_back({.op = kOp, .a = {3 * w - 1, 8 * w}, .n = {9}, .dim = 0, .reduce = reduce});
     all.push_back({.op = kOp, .a = {3, 5 * w - 2, 8 * w}, .n = {7}, .dim = 1, .reduce = reduce});
     all.push_back({.op = kOp, .a = {6, 8 * w}, .n = {4 * w - 1}, .dim = 1, .reduce = reduce});
+    all.push_back({.op = kOp, .a = {3, 5, 8 * w}, .n = {4 * w - 1}, .dim = 2, .reduce = reduce});
   }
   all.push_back({.op = kOp, .a = {1, 8 * w}, .n = {9}, .dim = 0});
   all.push_back({.op = kOp, .a = {200 * w - 7, 8 * w}, .n = {2048}, .dim = 0, .bias = true});

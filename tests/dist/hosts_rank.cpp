@@ -10,6 +10,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <string>
 #include <tandem/transport/mpi.hpp>
@@ -78,37 +79,30 @@ int loop(Rank& rank, double seconds, int killed) {
   return 0;
 }
 
-double median_ms(const std::function<void()>& call, int iterations) {
-  std::vector<double> times;
-  for (int i = 0; i < iterations + 1; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    call();
-    if (i == 0) continue;  // the first makes the memory
-    times.push_back(
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
-  }
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
 }
 
+/// Both algorithms take turns; a round counts from when all ranks are there to when this rank is done.
 int time(Rank& rank, std::int64_t m, std::int64_t n, std::int64_t k, int iterations) {
   std::string text;
   for (const harness::Op op : {harness::Op::kAllGatherMatmul, harness::Op::kMatmulReduceScatter}) {
     const harness::Problem problem{.op = op, .a = {m, k}, .n = {n}, .dim = 0, .ranks = rank.group->size()};
     RankRunAcrossHosts run(problem, *rank.group, *rank.device, *rank.stream);
-    double ms[2] = {};
-    for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined}) {
-      ms[algorithm == Algorithm::kPipelined ? 1 : 0] = median_ms(
-          [&] {
-            harness::take(rank.group->all_gather({}, "the begin"));
-            run.run_only(algorithm);
-          },
-          iterations);
+    std::vector<double> ms[2];
+    for (int i = -1; i < iterations; ++i) {  // the first round makes the memory
+      for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined}) {
+        harness::take(rank.group->all_gather({}, "the begin"));
+        const auto begin = std::chrono::steady_clock::now();
+        run.run_only(algorithm);
+        const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+        if (i >= 0) ms[algorithm == Algorithm::kPipelined ? 1 : 0].push_back(took.count());
+      }
     }
     text += fmt::format(
-        "{}{{\"op\": \"{}\", \"m\": {}, \"n\": {}, \"k\": {}, \"serial_ms\": {:.2f}, "
-        "\"pipelined_ms\": {:.2f}}}",
-        text.empty() ? "" : ", ", to_string(op), m, n, k, ms[0], ms[1]);
+        R"({}{{"op": "{}", "m": {}, "n": {}, "k": {}, "serial_ms": {:.2f}, "pipelined_ms": {:.2f}}})",
+        text.empty() ? "" : ", ", to_string(op), m, n, k, median(ms[0]), median(ms[1]));
   }
   if (rank.group->rank() == 0) fmt::print("[{}]\n", text);
   return 0;

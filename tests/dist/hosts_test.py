@@ -1,4 +1,4 @@
-"""Two hosts as network namespaces, joined by Open MPI over TCP: hosts_test.py HOSTS_RANK. What lies on one machine is told apart
+"""Two hosts as network namespaces, joined by Open MPI over TCP: hosts_test.py HOSTS_RANK [TANDEM]. What lies on one machine is told apart
 by its name (TANDEM_HOST). Skipped, with the reason, where there are no namespaces or no mpirun."""
 
 import json
@@ -14,7 +14,8 @@ import threading
 import time
 import unittest
 
-RANK = None
+RANK = None  # the program that each rank runs
+TOOL = None
 LINK = "veth0"
 
 
@@ -80,7 +81,7 @@ class TwoHosts:
     def cut(self):
         sh("ip", "-n", self.names[0], "link", "set", LINK, "down")
 
-    def start(self, ranks, *arguments, environment=()):
+    def start(self, ranks, *arguments, environment=(), program=None):
         a = self.names[0]
         each = ranks // 2
         settings = {"TANDEM_OP_TIMEOUT_MS": "20000", "TANDEM_RENDEZVOUS_TIMEOUT_MS": "30000", **dict(environment)}
@@ -92,7 +93,7 @@ class TwoHosts:
                 "--mca", "btl", "tcp,self", "--mca", "pml", "ob1", "--mca", "btl_tcp_if_include", LINK,
                 "--mca", "oob_tcp_if_include", LINK,
                 "--host", ",".join(f"{address}:{each}" for address in self.addresses), "-n", str(ranks), *exports,
-                "sh", "-c", 'export TANDEM_HOST=$(hostname); exec "$@"', "sh", RANK, *map(str, arguments)]
+                "sh", "-c", 'export TANDEM_HOST=$(hostname); exec "$@"', "sh", program or RANK, *map(str, arguments)]
         # Its own session: an orphan of a broken run ends with it.
         return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
                                 env={**os.environ, "TMPDIR": str(self.folder)})
@@ -129,6 +130,15 @@ class Hosts(unittest.TestCase):
                 code, out = self.hosts.ended(self.hosts.start(ranks, "check"), 400)
                 self.assertEqual(code, 0, out)
                 self.assertEqual(len(re.findall(rf"of {ranks} on host \d of 2: \d+ cases right", out)), ranks, out)
+
+    def test_the_tool_checks_both_ops(self):
+        if TOOL is None:
+            self.skipTest("the tool is not built")
+        for op in ("all_gather_matmul", "matmul_reduce_scatter"):
+            with self.subTest(op):
+                code, out = self.hosts.ended(self.hosts.start(4, "check", op, program=TOOL), 400)
+                self.assertEqual(code, 0, out)
+                self.assertRegex(out, r"ranks 4: \d+ cases run, 0 skipped, 0 wrong")
 
     def begin_loop(self, *arguments):
         process = self.hosts.start(4, "loop", 60, *arguments, environment={"TANDEM_OP_TIMEOUT_MS": "4000"})
@@ -188,6 +198,8 @@ class Hosts(unittest.TestCase):
 
 if __name__ == "__main__":
     RANK = sys.argv.pop(1)
+    if len(sys.argv) > 1 and pathlib.Path(sys.argv[1]).exists():
+        TOOL = sys.argv.pop(1)
     reason = why_not()
     if reason:
         print(f"skipped: {reason}")

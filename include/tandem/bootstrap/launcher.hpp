@@ -8,6 +8,7 @@
 #include <tandem/base/deadline.hpp>
 #include <tandem/base/error.hpp>
 #include <tandem/bootstrap/store.hpp>
+#include <tandem/bootstrap/transport.hpp>
 #include <vector>
 
 namespace tandem {
@@ -76,6 +77,7 @@ struct RankContext {
   int size = 1;
   std::shared_ptr<Store> store;
   int local_rank = 0;  ///< the number of this rank among those of its host: it gets the GPU of this number
+  std::shared_ptr<Transport> transport = {};  ///< for a group of all ranks, where they are on several hosts
 };
 
 /// Returns the context of a process that a Job started, and nothing in any other process. It removes the

@@ -150,7 +150,9 @@ ScatterProgram ScatterAcrossHosts::build() {
   }
   for (const std::size_t one : started) steps().exchanged(network, one);
   if (is_pipelined_) steps().join(network, kCurrent);
-  Dims sizes = problem_.sizes_of(scatter_.own().size);
+  // The out of scattered columns is a matrix.
+  const std::int64_t own = scatter_.own().size;
+  Dims sizes = problem_.scatters_last() ? Dims{problem_.rows(), own} : problem_.sizes_of(own);
   sizes.insert(0, num_hosts());
   const RootId stack = steps().at(Space::kScratch, stack_at_, "sums of hosts", sizes, problem_.partials);
   steps().sum(kCurrent, all_of(stack), all_of(scatter_.roots().out), problem_.reduce_op, scatter_.own_bias());
