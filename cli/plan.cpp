@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <set>
 #include <tandem/base/time_text.hpp>
 
@@ -76,6 +77,7 @@ class PlanCommand : public Command {
   void print_ratio(const PlannedModel& planned, const ModelRun& run) const;
 
   PlanFlags flags_;
+  std::optional<RowFile> rows_;  ///< of --json
 };
 
 void PlanCommand::define(CLI::App& app) {
@@ -279,26 +281,25 @@ void PlanCommand::keep(const PlannedOp& op, const cost::Machine& machine,
   const auto value = [](const std::optional<double>& us) {
     return us ? nlohmann::json(*us) : nlohmann::json();
   };
-  RowFile(flags_.json)
-      .append({{"op", name_of(op.problem.op)},
-               {"m", op.problem.m},
-               {"n", op.problem.n},
-               {"k", op.problem.k},
-               {"dtype", to_string(op.problem.dtype)},
-               {"scales", to_string(op.problem.scales)},
-               {"world", op.problem.world},
-               {"hosts", flags_.hosts},
-               {"gpu", machine.gpu},
-               {"planned", true},
-               {"product_us", op.product_us},
-               {"comm_us", op.collective_us},
-               {"serial_us", op.serial_us},
-               {"pipelined_us", value(op.pipelined_us)},
-               {"native_us", value(op.native_us)},
-               {"algorithm", to_string(op.algorithm)},
-               {"us", op.us},
-               {"hidden", op.hidden()},
-               {"command", fmt::format("tandem {}", fmt::join(invocation.arguments, " "))}});
+  rows_->append({{"op", name_of(op.problem.op)},
+                 {"m", op.problem.m},
+                 {"n", op.problem.n},
+                 {"k", op.problem.k},
+                 {"dtype", to_string(op.problem.dtype)},
+                 {"scales", to_string(op.problem.scales)},
+                 {"world", op.problem.world},
+                 {"hosts", flags_.hosts},
+                 {"gpu", machine.gpu},
+                 {"planned", true},
+                 {"product_us", op.product_us},
+                 {"comm_us", op.collective_us},
+                 {"serial_us", op.serial_us},
+                 {"pipelined_us", value(op.pipelined_us)},
+                 {"native_us", value(op.native_us)},
+                 {"algorithm", to_string(op.algorithm)},
+                 {"us", op.us},
+                 {"hidden", op.hidden()},
+                 {"command", fmt::format("tandem {}", fmt::join(invocation.arguments, " "))}});
 }
 
 void PlanCommand::plan_shapes(const cost::Machine& machine, const Invocation& invocation) const {
@@ -446,7 +447,7 @@ void PlanCommand::fit(const cost::Machine& base) const {
 
 int PlanCommand::launch(const Invocation& invocation) {
   check();
-  claim_rows("--json", flags_.json);
+  rows_.emplace(flags_.json);
   const cost::Machine machine = machine_of();
   if (!flags_.fit.empty()) fit(machine);
   if (flags_.rates) print_rates(machine);
