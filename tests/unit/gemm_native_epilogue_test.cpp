@@ -14,8 +14,8 @@
 namespace tandem {
 namespace {
 
+using gemm::SumsKind;
 using gemm::cuda::AsyncInputKernel;
-using gemm::cuda::SumsKind;
 using test::Guarded;
 
 struct Case {
