@@ -20,6 +20,8 @@
 #include "base/try.hpp"
 #include "bf16_values.hpp"
 #include "device/cuda/cuda_error.hpp"
+#include "gemm/chunk_parts.hpp"
+#include "gemm/native_model.hpp"
 #include "launched_ranks.hpp"
 #include "product_table.hpp"
 
@@ -166,8 +168,7 @@ Result<void> Bench::run(const Variant& variant) {
   launch.n = shape_.n;
   launch.k = shape_.k;
   launch.rows = shape_.m;
-  const gemm::cuda::ChunkParts parts(shape_.m, kRanks, 0,
-                                     gemm::cuda::cut_of(variant.kernel->tiling, product()));
+  const gemm::ChunkParts parts(shape_.m, kRanks, 0, gemm::cut_of(variant.kernel->tiling, product()));
   launch.chunks = parts.parts()[0].chunks;  // the only part, of whole tiles
   launch.start = parts.parts()[0].start;
   launch.signal_rows = static_cast<int>(shape_.shard_rows());
@@ -178,7 +179,7 @@ Result<void> Bench::run(const Variant& variant) {
   launch.complete_end = is_there ? kRanks : 1;
   launch.waits = handle_->kernel_handle();
   launch.num_clusters = bench::resident_on(rank_, *variant.kernel).most_clusters;
-  launch.wave_us = gemm::cuda::tile_us(*variant.kernel, shape_.k);
+  launch.wave_us = gemm::tile_us(*variant.kernel, shape_.k);
   if (variant.way == Way::kPieces) send_in_pieces(launch);
   TANDEM_ASSIGN(const cudaStream_t native, tandem::cuda::native_stream(*stream_));
   TANDEM_TRY(tandem::cuda::check_cuda(variant.name.c_str(), variant.kernel->launch(launch, native)));

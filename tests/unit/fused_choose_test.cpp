@@ -38,9 +38,10 @@ Prediction prediction_of(const Workload& work) {
 struct Case {
   Workload work;
   bool has_native = false;
+  int num_hosts = 1;
 };
 Case with_native(const Workload& work) {
-  return {work, true};
+  return {.work = work, .has_native = true};
 }
 
 /// An algorithm as the lists of the ops have them.
