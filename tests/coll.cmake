@@ -23,6 +23,6 @@ if(TANDEM_HAS_NVCC)
   foreach(name coll_ptx_orders coll_ptx_exchanges)
     add_test(NAME unit.${name} COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/${name}_test.py
                                        ${CMAKE_CUDA_COMPILER} ${PROJECT_SOURCE_DIR})
-    set_tests_properties(unit.${name} PROPERTIES LABELS unit TIMEOUT 300)
+    set_tests_properties(unit.${name} PROPERTIES LABELS unit TIMEOUT 900)
   endforeach()
 endif()

@@ -27,6 +27,7 @@ MODULES = {
     "cpu": "Host code in the order of a CPU stream.",
     "cuda": "CUDA streams behind tandem's streams, and the other way round.",
     "symm": "Memory that all ranks of a group can reach, and signals in it.",
+    "transport": "Carries rows between ranks on different hosts: MPI.",
     "timeline": "Notes when the steps of a group's ops run.",
     "gemm": "Products on one device, also of operands that still arrive.",
     "coll": "All-gather, reduce-scatter and all-reduce, and those that run beside a product.",

@@ -23,6 +23,8 @@ GATHER = ["all_gather_matmul", "--m", "32", "--n", "32", "--k", "32", "--dtype",
           "--warmup", "0"]
 ONE_CALL = ["--m", "8", "--n", "32", "--k", "32", "--iterations", "1", "--warmup", "0"]
 DEMO = ["demo", "--scale", "1/32", "--seconds", "0.1", "--ranks", "2"]
+MEASURED = pathlib.Path(__file__).resolve().parents[2] / "bench" / "results" / "h200_x2_native.json"
+PLAN = ["plan", "--gpu", "h200", "--ranks", "2"]
 A, B = ["--a", "a.npy"], ["--b", "b.npy"]
 
 
@@ -55,6 +57,8 @@ OUTPUTS = [
             "--json"], "o.json", "rows"),
     Output([*DEMO, "--json"], "o.json", "rows"),
     Output(["doctor", "--json"], "o.json", "rows"),
+    Output([*PLAN, "all_gather_matmul", "--shape", "64x64x64", "--json"], "o.json", "rows"),
+    Output([*PLAN, "--fit", MEASURED, "--output"], "o.json", "whole"),
     Output(["tune", *GATHER, "--folder"], "o", "folder"),
     Output(["trace", "bench", *GATHER, "--out"], "o", "folder"),
     Output(["trace", *DEMO, "--out"], "o", "folder"),
@@ -63,9 +67,10 @@ OUTPUTS = [
 # Flags with a value that names no output. A flag that is in neither list fails a test: say here what it is.
 NO_OUTPUTS = set("""--a --b --bias --dtype --scales --a-scale --b-scale --out-dtype --algorithm --gather-dim --scatter-dim --reduce
     --problem --group-size --ranks --backend --m --n --k --preset --scale --iterations --warmup --link-delay-us --link --load-ms
-    --config --peers --beside --mib --b-order --slices --seconds --form --after --seed --op --s --streams --unroll --recorder""".split())
+    --config --peers --beside --mib --b-order --slices --seconds --form --after --seed --op --s --streams --unroll --recorder
+    --gpu --machine --hosts --latency-us --shape --layers --tokens --serial-tokens --overlap --against --fit""".split())
 COMMANDS = [["demo"], ["run"], ["bench"], ["check"], ["tune"], ["doctor"], ["graph", "show"], ["graph", "fuse"], ["graph", "run"],
-            ["program", "lower"], ["program", "run"], ["trace"]]
+            ["plan"], ["program", "lower"], ["program", "run"], ["trace"]]
 
 
 class Outputs(unittest.TestCase):
