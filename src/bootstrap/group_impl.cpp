@@ -75,7 +75,6 @@ Result<std::unique_ptr<Group::Impl>> Group::Impl::create_across(const GroupOptio
   link->transport = options.transport;
   link->place = place;
   link->channel = bootstrap::Fingerprint::of(prefix).hash;
-  link->group = options.name;
   link->watch = std::make_shared<const Transport::Watch>(
       Transport::Watch{.status = [raw = within_host.get()] { return raw->status(); },
                        .report = [raw = within_host.get()](const Error& error) { raw->poison(error, -1); }});

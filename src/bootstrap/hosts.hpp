@@ -31,7 +31,6 @@ struct HostLink {
   std::shared_ptr<Transport> transport;
   HostPlace place;
   std::uint64_t channel = 0;                      ///< of the transport, for this group alone
-  std::string group;                              ///< its name
   std::shared_ptr<const Transport::Watch> watch;  ///< the group of this host
 };
 

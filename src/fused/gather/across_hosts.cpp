@@ -44,9 +44,8 @@ class GatherAcrossHosts {
   GatherProgram build();
 
  private:
-  /// A tensor's place in the workspace.
+  /// Where a tensor lies in the workspace.
   struct Published {
-    std::int64_t at = 0;
     RootId own = program::kNone;        ///< this rank's shard
     std::vector<RootId> received = {};  ///< of its partner on host g; none of this one
   };
@@ -65,10 +64,9 @@ class GatherAcrossHosts {
   void publish();
   void start(Lane lane);
   void finish(Lane lane, const Exchange& exchange);
-  /// The chunk of what travelling tensor i has of rank `source`, behind its place `at`.
+  /// A chunk of what lies there of travelling tensor i.
   [[nodiscard]] Operand published(int i, RootId root, Shard chunk) const;
   [[nodiscard]] Shard chunk_of(int i, int of_rank, int chunk) const;
-  void get_own_host(Lane lane, int local);
   void get(Lane lane, int host, int local, int chunk);
   void consume(Lane lane, int source, int chunk);
   void take_all();
@@ -179,11 +177,8 @@ void GatherAcrossHosts::consume(Lane lane, int source, int chunk) {
   if (problem_.gathers_last()) return gather_.slice_arrived(lane, source);
   const Shard part = problem_.part_of(source);
   const Shard rows = chunk_of(0, source, chunk);
-  const StepKind label = source == gather_.rank() ? StepKind::kConsumeOwn : StepKind::kConsume;
-  if (source == gather_.rank())
-    return gather_.multiply(lane, gather_.from(source), label, [](int) { return true; });
-  gather_.multiply(lane, {{part.offset + rows.offset, rows.size}, source, true}, label,
-                   [](int) { return true; });
+  if (source == gather_.rank()) return gather_.multiply(lane, gather_.from(source), StepKind::kConsumeOwn);
+  gather_.multiply(lane, {{part.offset + rows.offset, rows.size}, source, true}, StepKind::kConsume);
 }
 
 /// One thing after the other: shards cross, ranks of a host take them, then all is multiplied at once.
@@ -217,8 +212,7 @@ void GatherAcrossHosts::take_as_it_comes() {
     if (problem_.gathers_last())
       consume(lane, rank_on(host_, local), 0);
     else
-      gather_.multiply(lane, gather_.from(rank_on(host_, local)), StepKind::kConsume,
-                       [](int) { return true; });
+      gather_.multiply(lane, gather_.from(rank_on(host_, local)), StepKind::kConsume);
   }
   int turn = per_host() % 2;
   for (const Exchange& exchange : exchanges_) {
