@@ -325,13 +325,23 @@ class SumUpTests(unittest.TestCase):
                          (0, ["3 passed, 0 failed"]))
 
     def test_failure(self):
-        self.assertEqual(self.sum_up(1, [("a", "run", ""), ("b", "fail", "")]), (1, ["1 passed, 1 failed"]))
+        self.assertEqual(self.sum_up(1, [("a", "run", ""), ("b", "fail", "")]),
+                         (1, ["failed: b", "1 passed, 1 failed"]))
+
+    def test_failure_ends_with_what_was_printed(self):
+        output = "\n".join(["[ RUN      ] b", *(f"line {number}" for number in range(20)), "[  FAILED  ] b (3 ms)", "",
+                            " 1 FAILED TEST"])
+        code, lines = self.sum_up(1, [("a", "run", ""), ("b", "fail", output)], [("c", "notrun", "x:3: Skipped\nno")])
+        self.assertEqual(code, 1)
+        self.assertEqual(lines, ["skipped: c: no", "1 skipped", "failed: b",
+                                 *(f"  line {number}" for number in range(12, 20)), "1 passed, 1 failed"])
 
     def test_failed_step_without_a_report_counts(self):
         self.assertEqual(self.sum_up(1, [("a", "run", "")]), (1, ["1 passed, 1 failed"]))
 
     def test_missing_program_is_a_failure(self):
-        self.assertEqual(self.sum_up(1, [("a", "run", ""), ("b", "missing", "")]), (1, ["1 passed, 1 failed"]))
+        self.assertEqual(self.sum_up(1, [("a", "run", ""), ("b", "missing", "")]),
+                         (1, ["failed: b", "1 passed, 1 failed"]))
 
     def test_nothing_ran(self):
         self.assertEqual(self.sum_up(0), (1, ["0 passed, 0 failed"]))
@@ -352,7 +362,7 @@ class SumUpTests(unittest.TestCase):
             done = subprocess.run([sys.executable, TOOLS / "sum_up_tests.py", "0", report.name], capture_output=True,
                                   text=True, check=False)
         self.assertEqual((done.returncode, done.stdout.splitlines()),
-                         (1, ["skipped: c: no GPU", "1 skipped", "1 passed, 2 failed"]))
+                         (1, ["skipped: c: no GPU", "1 skipped", "failed: b", "failed: d", "1 passed, 2 failed"]))
 
     def test_a_step_that_is_skipped_whole(self):
         code, lines = self.sum_up(0, [("a", "run", "")], [("python", "disabled", "python: Skipped \nno PyPI")])
