@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Serial and pipelined ops of a group on two hosts, which are network namespaces with a link of a given rate.
+"""Serial and pipelined ops of a group on two hosts, which are network namespaces with a link of a given rate and delay.
 
-hosts.py HOSTS_RANK [--ranks W] [--rate RATE] [--sizes M,N,K...] [--iterations N] [--out FILE]
+hosts.py HOSTS_RANK [--ranks W] [--rate-mbit R] [--delay-ms D] [--sizes M,N,K...] [--iterations N] [--out FILE]
 
 HOSTS_RANK is build/release/tests/hosts_rank. Both algorithms take turns in one run over Open MPI. Prints one JSON object an op
 and size, and adds it to FILE: medians of rank 0 in ms, and the ms that the bytes of one direction take at the link's rate.
-Needs what tests/dist/hosts_test.py needs, and tc.
+Needs what tests/dist/hosts_test.py needs, and /dev/net/tun (bench/delayed_link.py).
 """
 
 import argparse
@@ -20,9 +20,29 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests/dist"))
 
+import delayed_link
 import hosts_test
 
-BITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+class DistantHosts(hosts_test.TwoHosts):
+    """Two hosts whose link has a rate and a delay."""
+
+    def __init__(self, rate_mbit, delay_ms):
+        super().__init__()
+        self.carrier = subprocess.Popen([sys.executable, str(ROOT / "bench/delayed_link.py"), *self.names, str(rate_mbit),
+                                         str(delay_ms)], stdout=subprocess.PIPE, text=True)
+        if self.carrier.stdout.readline() != "ready\n":
+            self.close()
+            sys.exit("hosts.py: delayed_link.py did not begin")
+        # As for links with a delay: buffers hold what is under way, and a connection that was idle keeps its rate.
+        for name in self.names:
+            hosts_test.sh("ip", "netns", "exec", name, "sysctl", "-q", "net.ipv4.tcp_slow_start_after_idle=0",
+                          "net.ipv4.tcp_wmem=4096 8388608 16777216", "net.ipv4.tcp_rmem=4096 8388608 16777216")
+        self.link, self.addresses = delayed_link.NAME, list(delayed_link.ADDRESSES)
+
+    def close(self):
+        self.carrier.kill()
+        self.carrier.wait()
+        super().close()
 
 
 def machine():
@@ -32,18 +52,18 @@ def machine():
     return platform.machine()
 
 
-def crossing_ms(row, ranks, rate):
+def crossing_ms(row, rate_mbit, delay_ms):
     """Rows that a host sends to the other: its own of a gather, the other's of a scatter."""
-    number, unit = re.fullmatch(r"([0-9.]+)([kmg]bit)", rate).groups()
     width = row["k"] if row["op"] == "all_gather_matmul" else row["n"]
-    return 8e3 * (row["m"] / 2 * width * 4) / (float(number) * BITS[unit])
+    return 8 * (row["m"] / 2 * width * 4) / (rate_mbit * 1e3) + delay_ms
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("hosts_rank")
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--rate", default="1gbit")
+    parser.add_argument("--rate-mbit", type=float, default=1000)
+    parser.add_argument("--delay-ms", type=float, default=0, help="one way")
     parser.add_argument("--sizes", nargs="+", default=["2048,256,2048"])
     parser.add_argument("--iterations", type=int, default=7)
     parser.add_argument("--out", type=pathlib.Path)
@@ -54,18 +74,18 @@ def main():
         sys.exit(f"hosts.py: {reason}")
     commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
     for size in flags.sizes:
-        hosts = hosts_test.TwoHosts()
+        hosts = DistantHosts(flags.rate_mbit, flags.delay_ms)
         try:
-            hosts.shape("tbf", "rate", flags.rate, "burst", "256kb", "latency", "200ms")
             process = hosts.start(flags.ranks, "time", *size.split(","), flags.iterations)
             code, out = hosts.ended(process, 600)
         finally:
             hosts.close()
-        if code != 0:
+        rows = re.search(r"\[\{.*\}\]", out)
+        if code != 0 or rows is None:
             sys.exit(f"hosts.py: {out}")
-        for row in json.loads(re.search(r"\[\{.*\}\]", out).group()):
-            row |= {"ranks": flags.ranks, "hosts": 2, "dtype": "f32", "rate": flags.rate,
-                    "crossing_ms": round(crossing_ms(row, flags.ranks, flags.rate), 2),
+        for row in json.loads(rows.group()):
+            row |= {"ranks": flags.ranks, "hosts": 2, "dtype": "f32", "rate_mbit": flags.rate_mbit,
+                    "delay_ms": flags.delay_ms, "crossing_ms": round(crossing_ms(row, flags.rate_mbit, flags.delay_ms), 2),
                     "speedup": round(row["serial_ms"] / row["pipelined_ms"], 3), "iterations": flags.iterations,
                     "load_average": round(os.getloadavg()[0], 2), "machine": machine(), "commit": commit.stdout.strip(),
                     "command": " ".join(["bench/hosts.py", *sys.argv[1:]])}

@@ -77,6 +77,7 @@ class RowRunner {
   const BenchRow& row_;
   const Session& session_;
   RankOp op_;
+  std::optional<RankOp> crossing_;  ///< the op with nothing to multiply, where collectives do not cross hosts
   harness::GuardedTensor gathered_;
   std::optional<harness::GuardedTensor> gathered_scale_;
   std::vector<harness::GuardedTensor> products_;
@@ -92,6 +93,15 @@ Dims moved_first(const Dims& sizes, int dim) {
   Dims moved = sizes;
   moved.insert(0, moved.erase(dim));
   return moved;
+}
+
+// The op without its products: a gather of no columns of b, a scatter of partials that are sums over nothing.
+harness::Problem without_products(harness::Problem problem) {
+  if (problem.op == harness::Op::kAllGatherMatmul)
+    problem.n.assign(problem.n.size(), 0);
+  else
+    problem.a[problem.a.size() - 1] = 0;
+  return problem;
 }
 
 RowRunner::RowRunner(const BenchRow& row, const Session& session)
@@ -122,6 +132,10 @@ RowRunner::RowRunner(const BenchRow& row, const Session& session)
   }
   for (const TensorView& b : op_.b()) {
     products_.emplace_back(session.device(), Dims{product.m, b.size(1)}, problem.out_dtype());
+  }
+  if (session.group().num_hosts() > 1) {
+    const harness::Problem crossing = without_products(problem);
+    crossing_.emplace(crossing, session, harness::GeneratedTensors(crossing));
   }
   static_cast<void>(load_product(0));
   if (!row.product_only) product_in_chunks(Step::kPrepare);
@@ -186,6 +200,10 @@ void RowRunner::product_in_chunks(Step step) const {
 }
 
 void RowRunner::communication() {
+  if (crossing_) {
+    crossing_->call(Algorithm::kSerial);
+    return;
+  }
   const harness::Problem& problem = row_.problem;
   const DeviceId device = session_.device().id();
   if (problem.op == harness::Op::kAllGatherMatmul) {

@@ -215,7 +215,7 @@ RankContext join(const LaunchedRank& launched, bool* is_told) {
 
 /// Whether ranks on several hosts, which share no memory, can run a command.
 bool may_cross_hosts(const std::vector<std::string>& words) {
-  return words.size() > 1 && words[1] == "check";
+  return words.size() > 1 && (words[1] == "check" || words[1] == "bench");
 }
 
 /// Rank 0 of a command whose ranks another program has started.

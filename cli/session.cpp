@@ -2,22 +2,35 @@
 
 #include <cstring>
 #include <tandem/fused/measure_gpus.hpp>
+#include <tandem/transport/nccl.hpp>
 
 #include "failure.hpp"
 
 namespace tandem::cli {
+namespace {
+
+/// What carries rows to ranks on other hosts; null where all are on this one. On GPUs that is NCCL, which
+/// needs them to be there. Ranks are on several hosts also where TANDEM_HOST says so.
+std::shared_ptr<Transport> open_transport(const RankContext& context, const Config& config, Device& device) {
+  const bool is_on_several = context.transport != nullptr || !config.host.empty();
+  if (!is_on_several || device.id().kind == DeviceKind::kCpu) return context.transport;
+  return take(open_nccl(context.rank, context.size, *context.store, device));
+}
+
+}  // namespace
 
 Session::Session(const RankContext& context, const Config& config, const std::string& name)
     : context_(context) {
   placement_ = receive_placement(context);
   device_ = take(open_device(placement_.device_of(context.local_rank), config));
+  const std::shared_ptr<Transport> transport = open_transport(context, config, *device_);
   group_ = take(Group::create({.rank = context.rank,
                                .size = context.size,
                                .name = name,
                                .store = context.store,
                                .config = config,
                                .device = device_->description(),
-                               .transport = context.transport}));
+                               .transport = transport}));
   take(fused::measure_gpus(*group_, *device_));
   stream_ = take(device_->create_stream());
   timeline_ = asked_timeline(context, *device_);

@@ -47,7 +47,8 @@ Stopwatch::Stopwatch(Device& device, Group& group, Stream& stream) : group_(grou
   if (device.id().kind == DeviceKind::kCpu) return;
   constexpr std::int64_t kFlushBytes = std::int64_t{256} << 20;  // four times the L2 of an H200
   larger_than_cache_ = take(device.allocate_tensor({kFlushBytes / 4}, DType::kU32));
-  meeting_ = take(symm::workspace(group, device, 1));
+  // Ranks of other hosts are together behind the work of load_before().
+  meeting_ = take(symm::workspace(group.within_host(), device, 1));
   start_ = take(device.create_event());
   end_ = take(device.create_event());
 }

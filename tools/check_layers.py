@@ -22,7 +22,7 @@ MAY_INCLUDE = {
     "timeline": ["device", "bootstrap", "io"],
     "symm": ["device", "bootstrap"],
     "gemm": ["device", "symm", "cost"],
-    "coll": ["device", "symm", "cost", "timeline"],
+    "coll": ["device", "symm", "cost", "timeline", "transport"],
     "program": ["gemm", "coll", "symm", "trace"],
     "fused": ["program", "cost"],
     "graph/interpreter": ["fused", "coll", "gemm", "device", "graph"],

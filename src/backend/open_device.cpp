@@ -15,7 +15,6 @@
 #include "symm/cpu/attach.hpp"
 #ifdef TANDEM_HAS_CUDA
 #include "coll/cuda/attach.hpp"
-#include "coll/cuda/library_report.hpp"
 #include "device/cuda/cuda_device.hpp"
 #include "device/cuda/device_report.hpp"
 #include "gemm/cuda/attach.hpp"
@@ -23,6 +22,7 @@
 #include "gemm/cuda/native.hpp"
 #include "symm/cuda/attach.hpp"
 #include "symm/cuda/memory_passing.hpp"
+#include "transport/cuda/library_report.hpp"
 #endif
 
 namespace tandem {
@@ -122,7 +122,7 @@ void prepare_shared_gpu() {
 std::vector<std::string> describe_cuda_libraries([[maybe_unused]] const Config& config) {
   std::vector<std::string> lines;
 #ifdef TANDEM_HAS_CUDA
-  for (const auto& report : {gemm::cuda::library_report(config), coll::cuda::library_report(config)}) {
+  for (const auto& report : {gemm::cuda::library_report(config), transport::cuda::library_report(config)}) {
     lines.push_back(report ? fmt::format("{} {}, {}", report->name, report->version, report->path)
                            : report.error().text());
   }

@@ -75,9 +75,8 @@ Result<std::unique_ptr<Group::Impl>> Group::Impl::create_across(const GroupOptio
   link->transport = options.transport;
   link->place = place;
   link->channel = bootstrap::Fingerprint::of(prefix).hash;
-  link->watch = std::make_shared<const Transport::Watch>(
-      Transport::Watch{.status = [raw = within_host.get()] { return raw->status(); },
-                       .report = [raw = within_host.get()](const Error& error) { raw->poison(error, -1); }});
+  impl->watched = std::make_shared<bootstrap::WatchedGroup>(*within_host);
+  link->watch = impl->watched->watch();
   impl->link = within_host->impl().link = std::move(link);
   TANDEM_ASSIGN(impl->relay, bootstrap::ErrorRelay::start(options.store, prefix, *within_host, place));
   impl->within_host = std::move(within_host);
@@ -86,6 +85,7 @@ Result<std::unique_ptr<Group::Impl>> Group::Impl::create_across(const GroupOptio
 
 Group::Impl::~Impl() {
   relay.reset();
+  if (watched) watched->end();
   for (const auto& step : before_end) step();
   watches.clear();                                    // no news of deaths from here on
   while (!extensions.empty()) extensions.pop_back();  // they may use the control memory
@@ -122,16 +122,14 @@ Result<void> Group::Impl::found_with(bootstrap::Host& host, Deadline deadline) {
   TANDEM_ASSIGN(invitation.nonce, random_nonce());
   shared_store = options.store;
   if (!shared_store->carries_objects() && !shared_store->carries_files()) {
-    TANDEM_ASSIGN(invitation.file_store, open_file_server());
+    TANDEM_ASSIGN(file_server, LocalStoreServer::create());
+    shared_store = file_server->local();
+    if (options.size > 1) {
+      TANDEM_ASSIGN(invitation.file_store, file_server->listen(options.size - 1));
+    }
   }
   TANDEM_TRY(publish_control(invitation.nonce, members));
   return host.invite(invitation);
-}
-
-Result<LocalStoreAddress> Group::Impl::open_file_server() {
-  TANDEM_ASSIGN(file_server, LocalStoreServer::create());
-  shared_store = file_server->local();
-  return file_server->listen(options.size - 1);
 }
 
 Result<void> Group::Impl::publish_control(std::uint64_t nonce, const std::vector<Candidate>& members) {

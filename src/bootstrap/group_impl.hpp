@@ -41,7 +41,8 @@ class Group::Impl {
   /// Of a group on several hosts: its ranks on this one. They have all that needs shared memory; what is
   /// below stays empty, but for extensions and the timeline.
   std::unique_ptr<Group> within_host;
-  std::shared_ptr<const bootstrap::HostLink> link;  ///< to the other hosts, in both of these groups
+  std::shared_ptr<bootstrap::WatchedGroup> watched;  ///< within_host, of a group on several hosts
+  std::shared_ptr<const bootstrap::HostLink> link;   ///< to the other hosts, in both of these groups
   std::unique_ptr<bootstrap::StoreExchange> exchange;
   bootstrap::Seat seat;
   std::unique_ptr<LocalStoreServer> file_server;  ///< rank 0 of a group whose store carries no files
@@ -71,7 +72,6 @@ class Group::Impl {
   [[nodiscard]] bootstrap::FindLost find_lost(const Impl* parent, std::span<const int> ranks) const;
   Result<void> found(Deadline deadline, bootstrap::FindLost find_lost);
   Result<void> found_with(bootstrap::Host& host, Deadline deadline);
-  Result<LocalStoreAddress> open_file_server();
   Result<void> publish_control(std::uint64_t nonce, const std::vector<bootstrap::Candidate>& members);
   Result<void> join(Deadline deadline, const bootstrap::FindLost& find_lost);
   void use(std::shared_ptr<bootstrap::ControlMemory> mapped);

@@ -52,32 +52,113 @@ Result<HostPlace> find_hosts(Store& store, const GroupOptions& options, Deadline
   return place;
 }
 
+std::shared_ptr<const Transport::Watch> WatchedGroup::watch() {
+  const auto status = [self = shared_from_this()]() -> Result<void> {
+    const std::lock_guard lock(self->mutex_);
+    return self->group_ == nullptr ? Result<void>() : self->group_->status();
+  };
+  const auto report = [self = shared_from_this()](const Error& error) {
+    const std::lock_guard lock(self->mutex_);
+    if (self->group_ != nullptr) self->group_->poison(error, -1);
+  };
+  return std::make_shared<const Transport::Watch>(Transport::Watch{.status = status, .report = report});
+}
+
+void WatchedGroup::end() {
+  const std::lock_guard lock(mutex_);
+  group_ = nullptr;
+}
+
 std::string StoreExchange::key(std::uint64_t round, int rank) const {
   return fmt::format("{}/{}/{}", name_, round, rank);
+}
+
+std::string StoreExchange::key_of_all(std::uint64_t round) const {
+  return fmt::format("{}/{}/all", name_, round);
+}
+
+// All bytes are one value: a number of ranks, their sizes, then the bytes. A number of 0 and a text say why
+// there are none.
+namespace {
+
+Store::Bytes joined(const std::vector<Store::Bytes>& all) {
+  std::vector<std::uint64_t> sizes{all.size()};
+  for (const Store::Bytes& one : all) sizes.push_back(one.size());
+  const auto head = std::as_bytes(std::span(sizes));
+  Store::Bytes bytes(head.begin(), head.end());
+  for (const Store::Bytes& one : all) bytes.insert(bytes.end(), one.begin(), one.end());
+  return bytes;
+}
+
+Store::Bytes joined(std::string_view why_not) {
+  constexpr std::uint64_t kNone = 0;
+  const auto head = std::as_bytes(std::span(&kNone, 1));
+  const auto text = std::as_bytes(std::span(why_not));
+  Store::Bytes bytes(head.begin(), head.end());
+  bytes.insert(bytes.end(), text.begin(), text.end());
+  return bytes;
+}
+
+Result<std::vector<Store::Bytes>> split(const Store::Bytes& bytes) {
+  std::size_t at = 0;
+  const auto number = [&] {
+    std::uint64_t value = 0;
+    std::memcpy(&value, bytes.data() + at, sizeof(value));
+    at += sizeof(value);
+    return value;
+  };
+  std::vector<Store::Bytes> all(number());
+  if (all.empty()) {
+    return fail(ErrorCode::kTimeout,
+                std::string(reinterpret_cast<const char*>(bytes.data()) + at, bytes.size() - at));
+  }
+  for (Store::Bytes& one : all) one.resize(number());
+  for (Store::Bytes& one : all) {
+    std::memcpy(one.data(), bytes.data() + at, one.size());
+    at += one.size();
+  }
+  return all;
+}
+
+}  // namespace
+
+Result<Store::Bytes> StoreExchange::collect(std::uint64_t round, std::span<const std::byte> mine,
+                                            std::string_view what, Deadline deadline) {
+  std::vector<Store::Bytes> all{Store::Bytes(mine.begin(), mine.end())};
+  std::vector<int> missing;
+  for (int rank = 1; rank < size_; ++rank) {
+    auto bytes = store_->get(key(round, rank), deadline);
+    if (!bytes && bytes.error().code() != ErrorCode::kTimeout) return bytes;
+    if (!bytes) missing.push_back(rank);
+    all.push_back(bytes ? *std::move(bytes) : Store::Bytes());
+  }
+  Store::Bytes told = missing.empty()
+                          ? joined(all)
+                          : joined(fmt::format("{}: rank 0 waits for {} of rank{} {}", name_, what,
+                                               missing.size() == 1 ? "" : "s", fmt::join(missing, ", ")));
+  TANDEM_TRY(store_->set(key_of_all(round), told));
+  // All have come to this round, so nobody reads the one before.
+  if (round > 0 && missing.empty()) TANDEM_TRY(store_->erase(key_of_all(round - 1)));
+  return told;
 }
 
 Result<std::vector<Store::Bytes>> StoreExchange::all_gather(std::span<const std::byte> mine,
                                                             std::string_view what, Deadline deadline) {
   const std::uint64_t round = round_++;
+  if (rank_ == 0) {
+    TANDEM_ASSIGN(const Store::Bytes told, collect(round, mine, what, deadline));
+    return split(told);
+  }
   TANDEM_TRY(store_->set(key(round, rank_), mine));
-  std::vector<Store::Bytes> all;
-  std::vector<int> missing;
-  for (int rank = 0; rank < size_; ++rank) {
-    auto bytes = store_->get(key(round, rank), deadline);
-    if (bytes) {
-      all.push_back(*std::move(bytes));
-      continue;
-    }
-    if (bytes.error().code() != ErrorCode::kTimeout) return tl::unexpected(std::move(bytes).error());
-    missing.push_back(rank);
+  // Rank 0 waits as long, and then says who has not come.
+  constexpr std::chrono::milliseconds kToBeTold(1000);
+  auto told = store_->get(key_of_all(round), Deadline::after(deadline.remaining() + kToBeTold));
+  if (!told && told.error().code() == ErrorCode::kTimeout) {
+    return failf(ErrorCode::kTimeout, "{}: rank {} waits for {} of rank 0", name_, rank_, what);
   }
-  if (!missing.empty()) {
-    return failf(ErrorCode::kTimeout, "{}: rank {} waits for {} of rank{} {}", name_, rank_, what,
-                 missing.size() == 1 ? "" : "s", fmt::join(missing, ", "));
-  }
-  // All have come to this round, so nobody reads the one before.
+  if (!told) return tl::unexpected(std::move(told).error());
   if (round > 0) TANDEM_TRY(store_->erase(key(round - 1, rank_)));
-  return all;
+  return split(*told);
 }
 
 Result<std::unique_ptr<ErrorRelay>> ErrorRelay::start(std::shared_ptr<Store> store, std::string prefix,

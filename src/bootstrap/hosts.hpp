@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <tandem/base/deadline.hpp>
 #include <tandem/base/error.hpp>
@@ -26,6 +27,20 @@ struct HostPlace {
 ///          ranks, or ranks that are not one after the other.
 [[nodiscard]] Result<HostPlace> find_hosts(Store& store, const GroupOptions& options, Deadline deadline);
 
+/// The group of one host's ranks as a transport's waits see it. Streams may keep such a wait for longer than
+/// the group lives.
+class WatchedGroup : public std::enable_shared_from_this<WatchedGroup> {
+ public:
+  explicit WatchedGroup(Group& group) : group_(&group) {}
+  [[nodiscard]] std::shared_ptr<const Transport::Watch> watch();
+  /// Before the group goes. It is as if nothing had happened from then on.
+  void end();
+
+ private:
+  std::mutex mutex_;
+  Group* group_;
+};
+
 /// What the group of one host's ranks knows of the others.
 struct HostLink {
   std::shared_ptr<Transport> transport;
@@ -34,8 +49,9 @@ struct HostLink {
   std::shared_ptr<const Transport::Watch> watch;  ///< the group of this host
 };
 
-/// Every rank's bytes in rank order, through a store: for ranks that share no memory. Collective; one thread
-/// of a rank at a time.
+/// Every rank's bytes in rank order, through a store: for ranks that share no memory. Rank 0 collects them
+/// and publishes all at once, so that the others wait for the store twice, however many they are. Collective;
+/// one thread of a rank at a time.
 class StoreExchange {
  public:
   StoreExchange(std::shared_ptr<Store> store, std::string name, int rank, int size)
@@ -46,6 +62,10 @@ class StoreExchange {
 
  private:
   [[nodiscard]] std::string key(std::uint64_t round, int rank) const;
+  [[nodiscard]] std::string key_of_all(std::uint64_t round) const;
+  /// By rank 0: what all have told, or who has not.
+  [[nodiscard]] Result<Store::Bytes> collect(std::uint64_t round, std::span<const std::byte> mine,
+                                             std::string_view what, Deadline deadline);
 
   std::shared_ptr<Store> store_;
   std::string name_;

@@ -1,4 +1,6 @@
-/// A rank of a job that mpirun has started, for hosts_test.py:
+/// A rank of a job on several hosts. With Open MPI's mpirun, for hosts_test.py, its ranks are on CPUs. Where
+/// torchrun has started it, or its variables say so, they are on GPUs of one machine, and TANDEM_HOST tells
+/// them apart:
 ///
 ///   hosts_rank check                      every problem by every algorithm, against f64
 ///   hosts_rank loop SECONDS [KILLED]      gathers until one fails; rank KILLED kills itself
@@ -12,8 +14,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
+#include <functional>
 #include <string>
+#include <tandem/bootstrap/launched.hpp>
 #include <tandem/transport/mpi.hpp>
+#include <tandem/transport/nccl.hpp>
+#include <thread>
 
 #include "conformance/across_hosts.hpp"
 
@@ -21,8 +28,9 @@ namespace tandem::test {
 namespace {
 
 struct Rank {
-  MpiWorld world;
+  std::shared_ptr<Store> store;
   std::unique_ptr<Device> device;
+  std::shared_ptr<Transport> transport;
   std::unique_ptr<Group> group;
   std::unique_ptr<Stream> stream;
 };
@@ -30,14 +38,28 @@ struct Rank {
 Rank open_rank() {
   const Config config = harness::take(Config::from_environment());
   Rank rank;
-  rank.world = harness::take(open_mpi(config));
-  rank.device = harness::take(open_device({DeviceKind::kCpu, 0}, config));
-  rank.group = harness::take(Group::create({.rank = rank.world.rank,
-                                            .size = rank.world.size,
-                                            .name = "world",
-                                            .store = rank.world.store,
-                                            .config = config,
-                                            .transport = rank.world.transport}));
+  GroupOptions options;
+  options.config = config;
+  const auto launched = harness::take(launched_rank());
+  if (launched && launched->launcher == "torchrun") {
+    const RankContext context =
+        harness::take(join_launched(*launched, {.timeout = config.rendezvous_timeout}));
+    options.rank = context.rank;
+    options.size = context.size;
+    rank.store = context.store;
+    rank.device = harness::take(open_device({DeviceKind::kCuda, context.local_rank}, config));
+    rank.transport = harness::take(open_nccl(context.rank, context.size, *context.store, *rank.device));
+  } else {
+    const MpiWorld world = harness::take(open_mpi(config));
+    options.rank = world.rank;
+    options.size = world.size;
+    rank.store = world.store;
+    rank.device = harness::take(open_device({DeviceKind::kCpu, 0}, config));
+    rank.transport = world.transport;
+  }
+  options.store = rank.store;
+  options.transport = rank.transport;
+  rank.group = harness::take(Group::create(options));
   rank.stream = harness::take(rank.device->create_stream());
   return rank;
 }
@@ -84,7 +106,30 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Both algorithms take turns; a round counts from when all ranks are there to when this rank is done.
+using Clock = std::chrono::steady_clock;
+
+/// Every rank's time, in rank order.
+std::vector<Clock::time_point> tell(Rank& rank, Clock::time_point mine) {
+  const auto all = harness::take(rank.group->all_gather(std::as_bytes(std::span(&mine, 1)), "times"));
+  std::vector<Clock::time_point> times(all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) std::memcpy(&times[i], all[i].data(), sizeof(times[i]));
+  return times;
+}
+
+/// From a time at which all ranks begin, to when the last is done. The hosts are one machine, with one clock.
+double ms_of(Rank& rank, const std::function<void()>& call) {
+  constexpr std::chrono::milliseconds kToMeet(300);
+  const std::vector<Clock::time_point> before = tell(rank, Clock::now());
+  const Clock::time_point begin = *std::max_element(before.begin(), before.end()) + kToMeet;
+  if (Clock::now() > begin) harness::take(Result<void>(fail(ErrorCode::kTimeout, "the ranks do not meet")));
+  std::this_thread::sleep_until(begin);
+  call();
+  const std::vector<Clock::time_point> after = tell(rank, Clock::now());
+  return std::chrono::duration<double, std::milli>(*std::max_element(after.begin(), after.end()) - begin)
+      .count();
+}
+
+/// Both algorithms take turns.
 int time(Rank& rank, std::int64_t m, std::int64_t n, std::int64_t k, int iterations) {
   std::string text;
   for (const harness::Op op : {harness::Op::kAllGatherMatmul, harness::Op::kMatmulReduceScatter}) {
@@ -93,11 +138,8 @@ int time(Rank& rank, std::int64_t m, std::int64_t n, std::int64_t k, int iterati
     std::vector<double> ms[2];
     for (int i = -1; i < iterations; ++i) {  // the first round makes the memory
       for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined}) {
-        harness::take(rank.group->all_gather({}, "the begin"));
-        const auto begin = std::chrono::steady_clock::now();
-        run.run_only(algorithm);
-        const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
-        if (i >= 0) ms[algorithm == Algorithm::kPipelined ? 1 : 0].push_back(took.count());
+        const double took = ms_of(rank, [&] { run.run_only(algorithm); });
+        if (i >= 0) ms[algorithm == Algorithm::kPipelined ? 1 : 0].push_back(took);
       }
     }
     text += fmt::format(

@@ -47,6 +47,7 @@ class TwoHosts:
     def __init__(self):
         self.names = [f"tandem-{os.getpid()}-{x}" for x in "ab"]
         self.addresses = ["10.231.7.1", "10.231.7.2"]
+        self.link = LINK  # by which MPI goes
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tandem-hosts-"))
         a, b = self.names
         for name in self.names:
@@ -90,8 +91,8 @@ class TwoHosts:
                 "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--tag-output",
                 "--mca", "plm_rsh_agent", str(self.agent), "--mca", "plm_rsh_no_tree_spawn", "1",
                 "--mca", "orte_abort_on_non_zero_status", "0", "--mca", "orte_enable_recovery", "1",
-                "--mca", "btl", "tcp,self", "--mca", "pml", "ob1", "--mca", "btl_tcp_if_include", LINK,
-                "--mca", "oob_tcp_if_include", LINK,
+                "--mca", "btl", "tcp,self", "--mca", "pml", "ob1", "--mca", "btl_tcp_if_include", self.link,
+                "--mca", "oob_tcp_if_include", self.link,
                 "--host", ",".join(f"{address}:{each}" for address in self.addresses), "-n", str(ranks), *exports,
                 "sh", "-c", 'export TANDEM_HOST=$(hostname); exec "$@"', "sh", program or RANK, *map(str, arguments)]
         # Its own session: an orphan of a broken run ends with it.
@@ -125,7 +126,7 @@ class Hosts(unittest.TestCase):
         self.addCleanup(self.hosts.close)
 
     def test_every_op_type_and_dim_is_right(self):
-        for ranks in (4, 8):
+        for ranks in (2, 4, 8):
             with self.subTest(ranks=ranks):
                 code, out = self.hosts.ended(self.hosts.start(ranks, "check"), 400)
                 self.assertEqual(code, 0, out)

@@ -1,6 +1,7 @@
 #include <cuda_runtime_api.h>
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -8,15 +9,59 @@
 #include "bootstrap/told_by_all.hpp"
 #include "coll/cuda/algorithms.hpp"
 #include "coll/cuda/gpus_of_ranks.hpp"
-#include "coll/cuda/nccl_communicator.hpp"
 #include "device/cuda/cuda_error.hpp"
 #include "device/cuda/cuda_stream.hpp"
+#include "transport/cuda/nccl_communicator.hpp"
 
 namespace tandem::coll::cuda {
 namespace {
 
+using transport::cuda::NcclApi;
+using transport::cuda::NcclCommunicator;
+
+/// A group's communicator. It is aborted once the group is poisoned. Streams keep it for a while after its
+/// group's end, which calls end().
+class GroupCommunicator final : public tandem::cuda::StreamWatch {
+ public:
+  GroupCommunicator(const NcclApi& api, Group& group, int gpu)
+      : api_(api), communicator_(api, gpu, group.rank()), group_(&group) {}
+
+  [[nodiscard]] Result<void> init(const ncclUniqueId& id) {
+    return communicator_.init(id, group_->size(), Deadline::after(group_->config().rendezvous_timeout),
+                              [this] { return group_->status(); });
+  }
+  /// Every rank's `num_bytes` bytes, in rank order.
+  [[nodiscard]] Result<void> all_gather(const void* from, void* to, std::size_t num_bytes,
+                                        cudaStream_t stream) {
+    return communicator_.enqueue(
+        "all_gather",
+        [&](ncclComm_t comm) { return api_.all_gather(from, to, num_bytes, ncclInt8, comm, stream); },
+        Deadline::after(group_->config().op_timeout), [this] { return group_->status(); });
+  }
+  [[nodiscard]] Result<void> status() override {
+    const std::lock_guard lock(mutex_);
+    if (group_ == nullptr) return {};
+    if (const auto state = communicator_.state(); !state) group_->poison(state.error(), -1);
+    auto status = group_->status();
+    if (!status) communicator_.abort();
+    return status;
+  }
+  /// Nothing uses the group from here on.
+  void end() {
+    const std::lock_guard lock(mutex_);
+    communicator_.end(Deadline::after(group_->config().op_timeout), [this] { return group_->status(); });
+    group_ = nullptr;
+  }
+
+ private:
+  const NcclApi& api_;
+  NcclCommunicator communicator_;
+  std::mutex mutex_;
+  Group* group_;  ///< null: the group has ended
+};
+
 /// Null where NCCL is not used.
-using Communicator = std::shared_ptr<NcclCommunicator>;
+using Communicator = std::shared_ptr<GroupCommunicator>;
 
 struct CommunicatorOfDevice {
   DeviceId device;
@@ -53,8 +98,8 @@ Result<Communicator> connect(Group& group, int gpu) {
   ncclUniqueId id = {};
   if (group.rank() == 0) TANDEM_TRY((*api)->check("id", (*api)->get_unique_id(&id)));
   TANDEM_ASSIGN(const auto ids, bootstrap::told_by_all(id, group, "NCCL: id"));
-  auto communicator = std::make_shared<NcclCommunicator>(**api, group, gpu);
-  const auto made = communicator->init(ids[0], Deadline::after(group.config().rendezvous_timeout));
+  auto communicator = std::make_shared<GroupCommunicator>(**api, group, gpu);
+  const auto made = communicator->init(ids[0]);
   // One that fails for one rank is of no use to the others. They then gather without it.
   TANDEM_ASSIGN(const auto all_made, bootstrap::told_by_all<int>(made ? 1 : 0, group, "NCCL: ready"));
   for (const int one : all_made) {

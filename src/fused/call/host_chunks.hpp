@@ -12,14 +12,18 @@ struct HostChunks {
   std::int64_t units = 1;  ///< of a chunk
   int count = 1;
 
+  /// What a chunk has at least, so that it is worth its message and its product.
+  struct Least {
+    std::int64_t rows = 32;
+    std::int64_t bytes = std::int64_t{256} << 10;
+  };
+
   /// `most_units`: of the largest part, each of so many rows and bytes.
-  [[nodiscard]] static HostChunks of(std::int64_t most_units, std::int64_t unit_rows,
-                                     std::int64_t unit_bytes) {
-    constexpr std::int64_t kLeastRows = 32;
-    constexpr std::int64_t kLeastBytes = std::int64_t{256} << 10;
+  [[nodiscard]] static HostChunks of(std::int64_t most_units, std::int64_t unit_rows, std::int64_t unit_bytes,
+                                     const Least& least) {
     constexpr std::int64_t kMost = 8;
-    const std::int64_t by_rows = most_units * unit_rows / kLeastRows;
-    const std::int64_t by_bytes = most_units * unit_bytes / kLeastBytes;
+    const std::int64_t by_rows = most_units * unit_rows / least.rows;
+    const std::int64_t by_bytes = most_units * unit_bytes / least.bytes;
     const std::int64_t wanted = std::clamp<std::int64_t>(std::min(by_rows, by_bytes), 1, kMost);
     HostChunks chunks;
     chunks.units = std::max<std::int64_t>(1, (most_units + wanted - 1) / wanted);

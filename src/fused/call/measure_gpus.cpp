@@ -92,7 +92,10 @@ Result<void> measure(const ProbeSizes& sizes, Group& group, Device& device) {
 }  // namespace
 
 Result<void> measure_gpus_of(const ProbeSizes& sizes, Group& group, Device& device) {
-  if (device.id().kind != DeviceKind::kCuda || group.size() == 1 || !group.gpu_times().is_empty()) return {};
+  const bool shares_memory = group.num_hosts() == 1;
+  if (device.id().kind != DeviceKind::kCuda || group.size() == 1 || !shares_memory ||
+      !group.gpu_times().is_empty())
+    return {};
   auto done = measure(sizes, group, device);
   // The others are measuring, and would wait for this rank.
   if (!done) group.poison(done.error(), group.rank());

@@ -8,6 +8,7 @@
 #include "base/alignment.hpp"
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "bootstrap/hosts.hpp"
 #include "coll/collective_call.hpp"
 #include "coll/group_lanes.hpp"
 #include "device/recorder.hpp"
@@ -44,13 +45,14 @@ void add_to_key(const OpPlan& plan, CallKey& key) {
 
 /// Where this group keeps calls that may come again; null where nothing is gained by a recording of this one,
 /// or where it would not be the same: not of programs that use the inbox, whose epoch the host counts; not
-/// inside a recording of the caller's; not with a trace, a timeline, faults or delays, which act while a call
+/// inside a recording of the caller's; not across hosts; not with a trace, a timeline, faults or delays, which act while a call
 /// is enqueued.
 GraphCache* graphs_for(const PlannedCall& call) {
   const Config& config = call.group.config();
   const OpPlan& plan = *call.plan;
   if (plan.program.memory.uses_inbox() || !plan.is_recordable || call.trace != nullptr ||
-      call.group.timeline() != nullptr || config.record_after == 0)
+      call.group.timeline() != nullptr || bootstrap::link_of(call.group) != nullptr ||
+      config.record_after == 0)
     return nullptr;
   if (config.link_delay.count() > 0 || !config.fault.empty()) return nullptr;
   const Device& device = call.stream.device();
@@ -120,6 +122,12 @@ OpReport report_of(const std::shared_ptr<OpPlan>& plan) {
 }
 
 Result<void> make_ready(OpPlan& plan, const PlannedCall& call, Stream& stream) {
+  if (const auto* const link = bootstrap::link_of(call.group); link != nullptr && stream.is_capturing()) {
+    return failf(
+        ErrorCode::kUnsupported,
+        "{}: rows that cross between {} hosts cannot be recorded; make this call outside of the graph",
+        plan.label, link->place.num_hosts);
+  }
   const program::Program& program = plan.program;
   Scratch& scratch = device_memory(call.group, plan.device).scratch;
   TANDEM_TRY(scratch.reserve(program.memory.scratch_bytes, call.group, stream.device()));

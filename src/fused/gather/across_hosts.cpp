@@ -35,7 +35,7 @@ class GatherAcrossHosts {
         local_(rank % problem.ranks_per_host()) {
     if (is_pipelined_ && !problem.gathers_last()) {
       chunks_ = HostChunks::of(largest_part(), problem.unit_rows(),
-                               problem.unit_elements() * size_bytes(problem.dtype));
+                               problem.unit_elements() * size_bytes(problem.dtype), least_chunk());
     } else {
       chunks_ = {.units = std::max<std::int64_t>(1, largest_part()), .count = 1};
     }
@@ -60,6 +60,10 @@ class GatherAcrossHosts {
   [[nodiscard]] int num_hosts() const { return problem_.num_hosts; }
   [[nodiscard]] int per_host() const { return problem_.ranks_per_host(); }
   [[nodiscard]] int rank_on(int host, int local) const { return host * per_host() + local; }
+  /// A GPU multiplies few rows at a lower rate.
+  [[nodiscard]] HostChunks::Least least_chunk() const {
+    return problem_.device.kind == DeviceKind::kCuda ? HostChunks::Least{.rows = 1024} : HostChunks::Least{};
+  }
   [[nodiscard]] std::int64_t largest_part() const { return shard_stride(problem_.total(), problem_.world); }
   void publish();
   void start(Lane lane);

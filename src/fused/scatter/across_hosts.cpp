@@ -33,7 +33,7 @@ class ScatterAcrossHosts {
         local_(rank % problem.ranks_per_host()) {
     const std::int64_t most = shard_stride(problem.total(), problem.world);
     chunks_ = is_pipelined_ && !problem.scatters_last()
-                  ? HostChunks::of(most, problem.unit_rows(), scatter_.unit_bytes())
+                  ? HostChunks::of(most, problem.unit_rows(), scatter_.unit_bytes(), least_chunk())
                   : HostChunks{.units = std::max<std::int64_t>(1, most), .count = 1};
   }
 
@@ -54,10 +54,18 @@ class ScatterAcrossHosts {
   [[nodiscard]] Shard chunk_of(int of_rank, int chunk) const {
     return chunks_.of_part(problem_.part_of(of_rank).size, chunk);
   }
+  /// Whether this device adds what lies in memory of peers. If not, it takes that first.
+  [[nodiscard]] bool adds_in_place() const { return problem_.device.kind == DeviceKind::kCpu; }
+  /// A GPU multiplies few rows at a lower rate, and a core packs b for each product.
+  [[nodiscard]] HostChunks::Least least_chunk() const {
+    return {.rows = problem_.device.kind == DeviceKind::kCuda ? 2048 : 256};
+  }
   void add_roots();
   /// The sums over this host's ranks of a chunk of what each rank of `host` owns, each into `to` of its
   /// partner here.
   void sum_chunk(int host, int chunk, const Operand& to);
+  /// Of the slots that all ranks of this host have for this rank.
+  void sum_slots(RootId mine, Shard chunk, const Operand& to);
   [[nodiscard]] Operand layer(int host, Shard chunk) const;
 
   const ScatterProblem& problem_;
@@ -68,16 +76,18 @@ class ScatterAcrossHosts {
   HostChunks chunks_;
   std::int64_t slot_bytes_ = 0;  ///< of one rank's chunk
   std::int64_t stack_at_ = 0;
+  std::int64_t slots_at_ = 0;     ///< where they are taken to, of a GPU
   std::vector<RootId> layers_;    ///< of the stack: one sum a host for this rank
   std::vector<RootId> outgoing_;  ///< by host
   int turn_ = 0;
 };
 
-/// In the workspace: two slots, each with one chunk for every rank of a host. In scratch memory: the stack of
+/// In the workspace: two slots, each with one chunk for every rank of a host that has several. In scratch memory: the stack of
 /// the hosts' sums for this rank, and the sums for its partners.
 void ScatterAcrossHosts::add_roots() {
   slot_bytes_ = program::aligned_to_root(chunks_.units * scatter_.unit_bytes());
-  steps().memory().workspace_bytes = std::max(2 * per_host() * slot_bytes_, program::kRootAlignment);
+  const std::int64_t num_slots = per_host() == 1 ? 0 : 2 * per_host();
+  steps().memory().workspace_bytes = std::max(num_slots * slot_bytes_, program::kRootAlignment);
   const std::int64_t own_bytes = scatter_.own().size * scatter_.unit_bytes();
   stack_at_ = steps().reserve_scratch(num_hosts() * own_bytes);
   for (int host = 0; host < num_hosts(); ++host) {
@@ -89,6 +99,7 @@ void ScatterAcrossHosts::add_roots() {
                                       : steps().scratch(fmt::format("sum for host {}", host),
                                                         problem_.sizes_of(theirs.size), problem_.partials));
   }
+  if (per_host() > 1 && !adds_in_place()) slots_at_ = steps().reserve_scratch(per_host() * slot_bytes_);
   scatter_.add_sums(kCurrent, chunks_.units);
 }
 
@@ -100,6 +111,12 @@ Operand ScatterAcrossHosts::layer(int host, Shard chunk) const {
 /// A slot is written again two chunks later: behind the barrier of the chunk between, which every rank of
 /// this host passes after it has read.
 void ScatterAcrossHosts::sum_chunk(int host, int chunk, const Operand& to) {
+  if (per_host() == 1) {
+    Shard part = chunk_of(host, chunk);
+    if (part.size == 0) return;
+    part.offset += problem_.part_of(host).offset;
+    return scatter_.make_partial(kCurrent, part, to, StepKind::kProduce, host);
+  }
   const std::int64_t slot_at = turn_++ % 2 * per_host() * slot_bytes_;
   RootId mine = program::kNone;
   for (int step = 1; step <= per_host(); ++step) {
@@ -115,8 +132,25 @@ void ScatterAcrossHosts::sum_chunk(int host, int chunk, const Operand& to) {
     scatter_.make_partial(kCurrent, part, all_of(partial), StepKind::kProduce, owner);
   }
   steps().barrier(kCurrent, 1);  // all ranks of this host have made theirs
-  if (chunk_of(rank_on(host, local_), chunk).size > 0)
-    steps().sum_ranks(kCurrent, all_of(mine), to, problem_.reduce_op);
+  const Shard theirs = chunk_of(rank_on(host, local_), chunk);
+  if (theirs.size > 0) sum_slots(mine, theirs, to);
+}
+
+void ScatterAcrossHosts::sum_slots(RootId mine, Shard chunk, const Operand& to) {
+  if (adds_in_place()) return steps().sum_ranks(kCurrent, all_of(mine), to, problem_.reduce_op);
+  Dims sizes = problem_.sizes_of(chunk.size);
+  const std::int64_t bytes = numel(sizes) * size_bytes(problem_.partials);
+  for (int local = 0; local < per_host(); ++local) {
+    const RootId taken = steps().at(Space::kScratch, slots_at_ + local * bytes,
+                                    fmt::format("partial of {}", local), sizes, problem_.partials);
+    if (local == local_)
+      steps().copy(kCurrent, all_of(mine), all_of(taken));
+    else
+      steps().get(kCurrent, local, all_of(mine), all_of(taken));
+  }
+  sizes.insert(0, per_host());
+  const RootId stack = steps().at(Space::kScratch, slots_at_, "partials", sizes, problem_.partials);
+  steps().sum(kCurrent, all_of(stack), to, problem_.reduce_op);
 }
 
 ScatterProgram ScatterAcrossHosts::build() {

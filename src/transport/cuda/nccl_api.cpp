@@ -1,4 +1,4 @@
-#include "coll/cuda/nccl_api.hpp"
+#include "transport/cuda/nccl_api.hpp"
 
 #include <map>
 #include <memory>
@@ -7,9 +7,9 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
-#include "coll/cuda/library_report.hpp"
+#include "transport/cuda/library_report.hpp"
 
-namespace tandem::coll::cuda {
+namespace tandem::transport::cuda {
 namespace {
 
 /// The first whose communicators need not block.
@@ -24,7 +24,11 @@ Result<void> find_all(const SharedLibrary& library, NcclApi& api) {
   TANDEM_TRY(library.find("ncclCommFinalize", api.comm_finalize));
   TANDEM_TRY(library.find("ncclCommDestroy", api.comm_destroy));
   TANDEM_TRY(library.find("ncclCommAbort", api.comm_abort));
-  return library.find("ncclAllGather", api.all_gather);
+  TANDEM_TRY(library.find("ncclAllGather", api.all_gather));
+  TANDEM_TRY(library.find("ncclGroupStart", api.group_start));
+  TANDEM_TRY(library.find("ncclGroupEnd", api.group_end));
+  TANDEM_TRY(library.find("ncclSend", api.send));
+  return library.find("ncclRecv", api.recv);
 }
 
 Result<std::unique_ptr<NcclApi>> load_from(const std::optional<std::string>& path) {
@@ -67,4 +71,4 @@ Result<LibraryReport> library_report(const Config& config) {
   return api->report;
 }
 
-}  // namespace tandem::coll::cuda
+}  // namespace tandem::transport::cuda

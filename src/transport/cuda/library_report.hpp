@@ -5,9 +5,9 @@
 
 #include "base/shared_library.hpp"
 
-namespace tandem::coll::cuda {
+namespace tandem::transport::cuda {
 
 /// The NCCL that was loaded, or why none was.
 [[nodiscard]] Result<LibraryReport> library_report(const Config& config);
 
-}  // namespace tandem::coll::cuda
+}  // namespace tandem::transport::cuda

@@ -9,7 +9,7 @@
 
 #include "base/shared_library.hpp"
 
-namespace tandem::coll::cuda {
+namespace tandem::transport::cuda {
 
 /// The functions of NCCL that are called here, looked up at run time: nothing links the library.
 struct NcclApi {
@@ -22,6 +22,10 @@ struct NcclApi {
   decltype(&ncclCommDestroy) comm_destroy = nullptr;
   decltype(&ncclCommAbort) comm_abort = nullptr;
   decltype(&ncclAllGather) all_gather = nullptr;
+  decltype(&ncclGroupStart) group_start = nullptr;
+  decltype(&ncclGroupEnd) group_end = nullptr;
+  decltype(&ncclSend) send = nullptr;
+  decltype(&ncclRecv) recv = nullptr;
   int version = 0;  ///< NCCL_VERSION_CODE
   LibraryReport report;
 
@@ -32,4 +36,4 @@ struct NcclApi {
   [[nodiscard]] Result<void> check(std::string_view what, ncclResult_t result) const;
 };
 
-}  // namespace tandem::coll::cuda
+}  // namespace tandem::transport::cuda
