@@ -273,8 +273,8 @@ int run(int argc, char** argv) {
   if (launched && is_for_all_ranks(line.words) && launched->local_size < launched->size &&
       !may_cross_hosts(line.words)) {
     not_supported(
-        fmt::format("{} has started {} ranks, {} of them on this host: only check runs on several "
-                    "hosts; start at most {} ranks on one",
+        fmt::format("{} has started {} ranks, {} of them on this host: only check and bench run on "
+                    "several hosts; start at most {} ranks on one",
                     launched->launcher, launched->size, launched->local_size, launched->local_size));
   }
   if (launched && is_for_all_ranks(line.words)) return run_launched_rank_0(*launched, argc, argv, line);

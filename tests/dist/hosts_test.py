@@ -141,6 +141,22 @@ class Hosts(unittest.TestCase):
                 self.assertEqual(code, 0, out)
                 self.assertRegex(out, r"ranks 4: \d+ cases run, 0 skipped, 0 wrong")
 
+    def test_the_tool_times_both_ops(self):
+        if TOOL is None:
+            self.skipTest("the tool is not built")
+        for op in ("all_gather_matmul", "matmul_reduce_scatter"):
+            with self.subTest(op):
+                code, out = self.hosts.ended(self.hosts.start(4, "bench", op, "--m", 256, "--n", 96, "--k", 128, "--iterations", 2,
+                                                              program=TOOL), 200)
+                self.assertEqual(code, 0, out)
+                self.assertRegex(out, rf"{op} +256 +96 +128 .* pipelined .* 0\n")
+
+    def test_the_tool_says_what_does_not_cross(self):
+        if TOOL is None:
+            self.skipTest("the tool is not built")
+        code, out = self.hosts.ended(self.hosts.start(4, "demo", program=TOOL), 60)
+        self.assertIn("only check and bench run on several hosts; start at most 2 ranks on one", out)
+
     def begin_loop(self, *arguments):
         process = self.hosts.start(4, "loop", 60, *arguments, environment={"TANDEM_OP_TIMEOUT_MS": "4000"})
         self.lines = []

@@ -45,8 +45,8 @@ void add_to_key(const OpPlan& plan, CallKey& key) {
 
 /// Where this group keeps calls that may come again; null where nothing is gained by a recording of this one,
 /// or where it would not be the same: not of programs that use the inbox, whose epoch the host counts; not
-/// inside a recording of the caller's; not across hosts; not with a trace, a timeline, faults or delays, which act while a call
-/// is enqueued.
+/// inside a recording of the caller's; not across hosts; not with a trace, a timeline, faults or delays,
+/// which act while a call is enqueued.
 GraphCache* graphs_for(const PlannedCall& call) {
   const Config& config = call.group.config();
   const OpPlan& plan = *call.plan;

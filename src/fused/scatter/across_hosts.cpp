@@ -82,8 +82,8 @@ class ScatterAcrossHosts {
   int turn_ = 0;
 };
 
-/// In the workspace: two slots, each with one chunk for every rank of a host that has several. In scratch memory: the stack of
-/// the hosts' sums for this rank, and the sums for its partners.
+/// In the workspace: two slots, each with one chunk for every rank of a host that has several. In scratch
+/// memory: the stack of the hosts' sums for this rank, and the sums for its partners.
 void ScatterAcrossHosts::add_roots() {
   slot_bytes_ = program::aligned_to_root(chunks_.units * scatter_.unit_bytes());
   const std::int64_t num_slots = per_host() == 1 ? 0 : 2 * per_host();
