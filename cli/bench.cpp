@@ -380,6 +380,8 @@ int BenchCommand::launch(const Invocation& invocation) {
     }
     row["link"] = flags_.link > 0 ? nlohmann::json(flags_.link) : nlohmann::json();
     row["link_delay_us"] = results[0].at("link_delay_us");
+    row["hosts"] = results[0].at("hosts");
+    row["transport"] = results[0].at("transport");
     print_link_verdict(row);
     print_nan_check(row);
     if (row.at("wrong") != 0) {
@@ -435,6 +437,8 @@ nlohmann::json BenchCommand::run_rank(const RankContext& context, const Config& 
   nlohmann::json measured = measure(row, flags_.measure.counts, session);
   session.tell_trace();
   measured["link_delay_us"] = own.link_delay.count();
+  measured["hosts"] = session.group().num_hosts();
+  measured["transport"] = session.transport();
   return measured;
 }
 

@@ -35,11 +35,12 @@ std::optional<ScaleMode> scales_of(const json& row) {
   return std::nullopt;
 }
 
-/// Whether the times are those of the op alone, on a GPU for each rank.
+/// Whether the times are those of the op alone, on a GPU of one host for each rank.
 bool is_undisturbed(const json& row) {
   return row.contains("gpu") && row.at("gpu").is_string() && row.contains("t_fused_us") &&
          !row.value("loopback", false) && row.value("link_delay_us", 0.0) == 0 &&
-         row.value("load_ms", 0.0) == 0 && !row.value("nan_check", false) && row.at("world").get<int>() > 1;
+         row.value("load_ms", 0.0) == 0 && !row.value("nan_check", false) && row.value("hosts", 1) == 1 &&
+         row.at("world").get<int>() > 1;
 }
 
 void add_times(const json& row, MeasuredRow& measured) {

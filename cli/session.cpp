@@ -23,14 +23,14 @@ Session::Session(const RankContext& context, const Config& config, const std::st
     : context_(context) {
   placement_ = receive_placement(context);
   device_ = take(open_device(placement_.device_of(context.local_rank), config));
-  const std::shared_ptr<Transport> transport = open_transport(context, config, *device_);
+  transport_ = open_transport(context, config, *device_);
   group_ = take(Group::create({.rank = context.rank,
                                .size = context.size,
                                .name = name,
                                .store = context.store,
                                .config = config,
                                .device = device_->description(),
-                               .transport = transport}));
+                               .transport = transport_}));
   take(fused::measure_gpus(*group_, *device_));
   stream_ = take(device_->create_stream());
   timeline_ = asked_timeline(context, *device_);

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <tandem/backend/backend.hpp>
 #include <tandem/bootstrap/group.hpp>
 #include <tandem/bootstrap/launcher.hpp>
@@ -29,6 +30,10 @@ class Session {
   [[nodiscard]] Group& group() const { return *group_; }
   [[nodiscard]] Stream& stream() const { return *stream_; }
   [[nodiscard]] const Placement& placement() const { return placement_; }
+  /// What carries rows between hosts: "NCCL 2.28.9". Empty where all ranks are on one.
+  [[nodiscard]] std::string transport() const {
+    return transport_ != nullptr && group_->num_hosts() > 1 ? transport_->name() : "";
+  }
 
   /// Blocks until every rank is here.
   void meet(std::string_view what) const;
@@ -44,7 +49,8 @@ class Session {
   Placement placement_;
   // In this order: the stream ends first, then the group lets go of memory of the device.
   std::unique_ptr<Device> device_;
-  std::shared_ptr<Timeline> timeline_;  // null: nobody asks
+  std::shared_ptr<Timeline> timeline_;    // null: nobody asks
+  std::shared_ptr<Transport> transport_;  // null: all ranks are on one host
   std::unique_ptr<Group> group_;
   std::unique_ptr<Stream> stream_;
 };
