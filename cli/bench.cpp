@@ -379,9 +379,7 @@ int BenchCommand::launch(const Invocation& invocation) {
       print_program(results[0].at("report"));
     }
     row["link"] = flags_.link > 0 ? nlohmann::json(flags_.link) : nlohmann::json();
-    row["link_delay_us"] = results[0].at("link_delay_us");
-    row["hosts"] = results[0].at("hosts");
-    row["transport"] = results[0].at("transport");
+    for (const char* key : {"link_delay_us", "hosts", "transport"}) row[key] = results[0].at(key);
     print_link_verdict(row);
     print_nan_check(row);
     if (row.at("wrong") != 0) {

@@ -13,6 +13,16 @@ tandem_test(conformance fused
             DEPENDS fused backend LIBRARIES test_fused_harness)
 # Ranks of several hosts, as threads with a wire between them.
 tandem_test(conformance hosts SOURCES conformance/fused_across_hosts_test.cpp DEPENDS fused backend LIBRARIES test_fused_harness)
+if(TANDEM_SIMULATES_GPUS AND TANDEM_NCCL_INCLUDE_DIR)
+  # It calls the simulated runtime, which is in the test.
+  add_library(simulated_nccl SHARED simulated_gpu/nccl.cpp)
+  target_link_libraries(simulated_nccl PRIVATE tandem_options)
+  target_include_directories(simulated_nccl SYSTEM PRIVATE ${TANDEM_NCCL_INCLUDE_DIR} ${CUDAToolkit_INCLUDE_DIRS})
+  tandem_test(conformance hosts SOURCES conformance/fused_by_nccl_test.cpp)
+  target_compile_definitions(test_conformance_hosts PRIVATE TANDEM_SIMULATED_NCCL="$<TARGET_FILE:simulated_nccl>")
+  set_target_properties(test_conformance_hosts PROPERTIES ENABLE_EXPORTS ON)
+  add_dependencies(test_conformance_hosts simulated_nccl)
+endif()
 add_executable(hosts_rank dist/hosts_rank.cpp)
 target_link_libraries(hosts_rank PRIVATE test_fused_harness tandem_options)
 find_package(Python3 REQUIRED COMPONENTS Interpreter)

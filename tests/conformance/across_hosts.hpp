@@ -55,6 +55,20 @@ class RankRunAcrossHosts {
       complaints.add(fmt::format("{} {} rank {}: {} wrong; {}", to_line(problem_), to_string(algorithm),
                                  group_.rank(), wrong.count, wrong.first));
   }
+  /// Enqueues only.
+  Result<OpReport> call(Algorithm algorithm) {
+    if (problem_.op == harness::Op::kAllGatherMatmul) {
+      AllGatherMatmulArgs args = operands_.gather_args();
+      args.out = views_;
+      args.algorithm = algorithm;
+      if (gathered_) args.gathered = gathered_->view();
+      return fused_all_gather_matmul(args, group_, stream_);
+    }
+    MatmulReduceScatterArgs args = operands_.scatter_args();
+    args.out = views_.front();
+    args.algorithm = algorithm;
+    return fused_matmul_reduce_scatter(args, group_, stream_);
+  }
   /// Without a look at the results.
   void run_only(Algorithm algorithm) {
     harness::take(call(algorithm));
@@ -71,20 +85,6 @@ class RankRunAcrossHosts {
   }
 
  private:
-  Result<OpReport> call(Algorithm algorithm) {
-    if (problem_.op == harness::Op::kAllGatherMatmul) {
-      AllGatherMatmulArgs args = operands_.gather_args();
-      args.out = views_;
-      args.algorithm = algorithm;
-      if (gathered_) args.gathered = gathered_->view();
-      return fused_all_gather_matmul(args, group_, stream_);
-    }
-    MatmulReduceScatterArgs args = operands_.scatter_args();
-    args.out = views_.front();
-    args.algorithm = algorithm;
-    return fused_matmul_reduce_scatter(args, group_, stream_);
-  }
-
   harness::Problem problem_;
   Group& group_;
   Stream& stream_;

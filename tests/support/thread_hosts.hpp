@@ -129,6 +129,8 @@ struct ThreadHosts {
   int ranks_per_host = 2;
   Config config = {};
   std::shared_ptr<Wire> wire = std::make_shared<Wire>();
+  /// Sets another transport than the wire.
+  std::function<Result<void>(GroupOptions&)> connect = {};
   [[nodiscard]] int size() const { return num_hosts * ranks_per_host; }
 
   /// Every rank's result, in rank order.
@@ -140,14 +142,22 @@ struct ThreadHosts {
       threads.emplace_back([&, rank] {
         GroupOptions options{.rank = rank, .size = size(), .name = "world", .store = store, .config = config};
         options.config.host = "host" + std::to_string(rank / ranks_per_host);
-        options.transport = std::make_shared<WireTransport>(wire, rank, size());
-        const auto group = Group::create(options);
-        results[static_cast<std::size_t>(rank)] =
-            group ? rank_main(**group) : Result<void>(tl::unexpected(group.error()));
+        results[static_cast<std::size_t>(rank)] = run_rank(options, rank_main);
       });
     }
     for (std::thread& thread : threads) thread.join();
     return results;
+  }
+
+ private:
+  [[nodiscard]] Result<void> run_rank(GroupOptions& options,
+                                      const std::function<Result<void>(Group&)>& rank_main) const {
+    options.transport = std::make_shared<WireTransport>(wire, options.rank, size());
+    if (connect) {
+      if (auto connected = connect(options); !connected) return connected;
+    }
+    const auto group = Group::create(options);
+    return group ? rank_main(**group) : Result<void>(tl::unexpected(group.error()));
   }
 };
 
