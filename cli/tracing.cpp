@@ -72,6 +72,10 @@ void print_ops(const trace::Summary& summary) {
   for (const trace::OpSummary& op : summary.ops) {
     fmt::print("{:>7} {:>9} {}  {}{}{}\n", op.num_calls, time_text(op.median_us), sums(op), op.op,
                op.algorithm.empty() ? "" : " ", op.algorithm);
+    if (op.between_hosts_us > 0) {
+      fmt::print("{:>50} {:>7}            of that between hosts\n", time_text(op.between_hosts_us),
+                 percent(op.between_hosts_hidden_share()));
+    }
   }
 }
 

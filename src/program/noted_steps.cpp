@@ -22,6 +22,7 @@ trace::Event event_of(const Step& step) {
       event.category = Category::kCopy;
       event.direction = Direction::kFrom;
       event.peer = step.source;
+      event.is_between_hosts = true;
       break;
     case StepKind::kPut:
       event.category = Category::kCopy;

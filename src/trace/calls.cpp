@@ -20,6 +20,8 @@ void add(TimeSums& all, const TimeSums& more) {
   all.product_us += more.product_us;
   all.communication_us += more.communication_us;
   all.hidden_us += more.hidden_us;
+  all.between_hosts_us += more.between_hosts_us;
+  all.between_hosts_hidden_us += more.between_hosts_hidden_us;
   all.waiting_us += more.waiting_us;
 }
 

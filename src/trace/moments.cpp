@@ -40,6 +40,7 @@ Moments::Moments(const std::vector<const Event*>& events, const LastBegins& last
   std::vector<Interval> products;
   std::vector<Interval> others;
   std::vector<Interval> copies;
+  std::vector<Interval> crossings;
   std::vector<Interval> waits;
   std::vector<Interval> all_waits;
   std::vector<Interval> in_products;
@@ -59,6 +60,7 @@ Moments::Moments(const std::vector<const Event*>& events, const LastBegins& last
         break;
       case Category::kCopy:
         copies.push_back(work);
+        if (event->is_between_hosts) crossings.push_back(work);
         others.push_back(work);
         break;
       case Category::kSum:
@@ -72,17 +74,23 @@ Moments::Moments(const std::vector<const Event*>& events, const LastBegins& last
   others.insert(others.end(), product_.all().begin(), product_.all().end());
   busy_ = Intervals(std::move(others));
   copies_ = Intervals(std::move(copies));
+  crossings_ = Intervals(std::move(crossings));
   waits_ = Intervals(std::move(waits));
   all_waits_ = Intervals(std::move(all_waits));
 }
 
 TimeSums Moments::sums() const {
-  std::int64_t hidden_ns = 0;
-  for (const Interval& copy : copies_.all()) hidden_ns += product_.within(copy);
+  const auto hidden_us = [&](const Intervals& copies) {
+    std::int64_t ns = 0;
+    for (const Interval& copy : copies.all()) ns += product_.within(copy);
+    return us(ns);
+  };
   return {.busy_us = us(busy_.total()),
           .product_us = us(product_.total()),
           .communication_us = us(copies_.total()),
-          .hidden_us = us(hidden_ns),
+          .hidden_us = hidden_us(copies_),
+          .between_hosts_us = us(crossings_.total()),
+          .between_hosts_hidden_us = hidden_us(crossings_),
           .waiting_us = us(all_waits_.without(busy_).total())};
 }
 

@@ -43,6 +43,7 @@ class Moments {
   Intervals busy_;
   Intervals product_;    // of products that do not wait
   Intervals copies_;     // from and to peers
+  Intervals crossings_;  // of these, between hosts
   Intervals waits_;      // for other ranks
   Intervals all_waits_;  // also for own streams
 };

@@ -116,6 +116,9 @@ void add_sums(Json& one, const TimeSums& sums) {
   one["hidden_share"] = nullptr;
   if (const auto share = sums.hidden_share()) one["hidden_share"] = *share;
   one["waiting_us"] = sums.waiting_us;
+  if (sums.between_hosts_us <= 0) return;
+  one["between_hosts_us"] = sums.between_hosts_us;
+  one["between_hosts_hidden_us"] = sums.between_hosts_hidden_us;
 }
 
 Json ranks_json(const Summary& summary) {

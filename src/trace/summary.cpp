@@ -214,9 +214,21 @@ int slowest_of(const std::vector<Loss>& losses) {
 
 }  // namespace
 
+namespace {
+
+std::optional<double> share_of(double part_us, double whole_us) {
+  if (whole_us <= 0) return std::nullopt;
+  return part_us / whole_us;
+}
+
+}  // namespace
+
 std::optional<double> TimeSums::hidden_share() const {
-  if (communication_us <= 0) return std::nullopt;
-  return hidden_us / communication_us;
+  return share_of(hidden_us, communication_us);
+}
+
+std::optional<double> TimeSums::between_hosts_hidden_share() const {
+  return share_of(between_hosts_hidden_us, between_hosts_us);
 }
 
 Summary summarize(const Trace& trace, std::size_t most_losses) {

@@ -151,6 +151,20 @@ class Hosts(unittest.TestCase):
                 self.assertEqual(code, 0, out)
                 self.assertRegex(out, rf"{op} +256 +96 +128 .* pipelined .* 0\n")
 
+    def test_a_timeline_tells_the_levels_apart(self):
+        if TOOL is None:
+            self.skipTest("the tool is not built")
+        folder = self.hosts.folder / "timeline"
+        code, out = self.hosts.ended(self.hosts.start(4, "trace", "bench", "all_gather_matmul", "--m", 1024, "--n", 96, "--k", 256,
+                                                      "--iterations", 2, "--out", folder, program=TOOL), 200)
+        self.assertEqual(code, 0, out)
+        self.assertRegex(out, r" pipelined\n.* of that between hosts\n")
+        ranks = json.loads((folder / "trace.json").read_text())["tandem"]["ranks"]
+        self.assertEqual(len(ranks), 4)
+        for rank in ranks:
+            self.assertGreater(rank["between_hosts_us"], 0)
+            self.assertLessEqual(rank["between_hosts_us"], rank["communication_us"])
+
     def test_the_tool_says_what_does_not_cross(self):
         if TOOL is None:
             self.skipTest("the tool is not built")

@@ -105,6 +105,22 @@ TEST(TraceSummary, SharesOutTheTimeOfARank) {
   EXPECT_DOUBLE_EQ(rank.busy_us, 7000);
 }
 
+TEST(TraceSummary, TellsTheLevelsOfHostsApart) {
+  Story story(1);
+  story.add(0, "cur: product", 0, 4, Category::kProduct);
+  story.get(0, 1, 1, 3);
+  Event& crossing = story.add(0, "net: await", 2, 10, Category::kCopy);
+  crossing.peer = 2;
+  crossing.direction = Direction::kFrom;
+  crossing.is_between_hosts = true;
+  const RankSummary rank = summarize(story.trace()).ranks.at(0);
+  EXPECT_DOUBLE_EQ(rank.communication_us, 9000);
+  EXPECT_DOUBLE_EQ(rank.between_hosts_us, 8000);
+  EXPECT_DOUBLE_EQ(rank.between_hosts_hidden_us, 2000);
+  EXPECT_DOUBLE_EQ(*rank.between_hosts_hidden_share(), 0.25);
+  EXPECT_FALSE(TimeSums().between_hosts_hidden_share());
+}
+
 TEST(TraceSummary, DoesNotCountAProductThatWaitsForAChunk) {
   Story story(2);
   story.add(0, "cur: product", 0, 10, Category::kProduct);

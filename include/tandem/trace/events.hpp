@@ -48,6 +48,7 @@ struct Event {
   Category category = Category::kOther;
   Direction direction = Direction::kNone;
   WaitFor wait_for = WaitFor::kNothing;
+  bool is_between_hosts = false;  ///< of a copy: its peer is on another host
 };
 
 /// One call of an op. Calls have the same numbers on all ranks of a group.

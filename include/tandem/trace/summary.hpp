@@ -12,13 +12,17 @@ namespace tandem::trace {
 /// Units:   us.
 /// Source:  docs/design/timeline.md
 struct TimeSums {
-  double busy_us = 0;           ///< something but waits ran
-  double product_us = 0;        ///< a product ran that did not wait for a chunk
-  double communication_us = 0;  ///< a copy from or to a peer ran
-  double hidden_us = 0;         ///< of that, the part beside products
-  double waiting_us = 0;        ///< it waited, and nothing else ran
+  double busy_us = 0;                  ///< something but waits ran
+  double product_us = 0;               ///< a product ran that did not wait for a chunk
+  double communication_us = 0;         ///< a copy from or to a peer ran
+  double hidden_us = 0;                ///< of that, the part beside products
+  double between_hosts_us = 0;         ///< rows came from another host, or were awaited from there
+  double between_hosts_hidden_us = 0;  ///< of that, the part beside products
+  double waiting_us = 0;               ///< it waited, and nothing else ran
   /// hidden_us / communication_us; none without communication.
   [[nodiscard]] std::optional<double> hidden_share() const;
+  /// The same of what came from other hosts.
+  [[nodiscard]] std::optional<double> between_hosts_hidden_share() const;
 };
 
 /// What one rank did with its time.
