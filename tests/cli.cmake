@@ -47,6 +47,7 @@ add_library(syscall_faults MODULE support/syscall_faults.cpp)
 target_link_libraries(syscall_faults PRIVATE tandem_options)
 add_executable(syscall_ranks support/syscall_ranks.cpp)
 target_link_libraries(syscall_ranks PRIVATE tandem_options tandem::tandem)
+target_include_directories(syscall_ranks PRIVATE ${PROJECT_SOURCE_DIR}/tests)
 tandem_cli_test(fault syscalls TIMEOUT 600 ARGUMENTS $<TARGET_FILE:syscall_faults> $<TARGET_FILE:syscall_ranks>)
 
 # What the tests above run: tools/run_mutants.py builds it.

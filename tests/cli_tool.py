@@ -236,6 +236,14 @@ def expected_product(left, columns, dtype, ranks, scatters, bias=None, average=F
     return results
 
 
+def signal_if_there(pid, number):
+    """To one of several processes, of which a signal to another may have ended this one already."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
 def wait_until(condition, seconds=20.0):
     """Whether `condition()` became true in time."""
     end = time.monotonic() + seconds

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <tandem/bootstrap/thread_ranks.hpp>
 
+#include "support/bytes_only_store.hpp"
 #include "support/leak_oracle.hpp"
 #include "support/process_ranks.hpp"
 
@@ -79,25 +80,8 @@ TEST(Subgroups, OverlappingOnesOfProcessesKeepApart) {
   EXPECT_EQ(oracle.leaks(), "");
 }
 
-/// A user's store that can carry bytes only.
-class BytesOnly final : public Store {
- public:
-  explicit BytesOnly(std::shared_ptr<Store> store) : store_(std::move(store)) {}
-  Result<void> set(std::string_view key, std::span<const std::byte> value) override {
-    return store_->set(key, value);
-  }
-  Result<Bytes> get(std::string_view key, Deadline deadline) override { return store_->get(key, deadline); }
-  Result<std::int64_t> add(std::string_view key, std::int64_t delta) override {
-    return store_->add(key, delta);
-  }
-  Result<void> erase(std::string_view key) override { return store_->erase(key); }
-
- private:
-  std::shared_ptr<Store> store_;
-};
-
 const RankFunction kUserStore("user_store", [](RankProcess& self) -> Result<void> {
-  self.context.store = std::make_shared<BytesOnly>(self.context.store);
+  self.context.store = std::make_shared<test::BytesOnly>(self.context.store);
   for (int round = 0; round < 3; ++round) {
     auto world = self.create_group();
     if (!world) return tl::unexpected(world.error());

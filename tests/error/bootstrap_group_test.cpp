@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/bytes_only_store.hpp"
+
 namespace tandem {
 namespace {
 
@@ -39,25 +41,8 @@ TEST(GroupErrors, RanksAndSizesOutOfRangeNameTheLimits) {
             "InvalidArgument:");
 }
 
-/// As most stores of others: it carries bytes, and no files.
-class BytesOnly final : public Store {
- public:
-  explicit BytesOnly(std::shared_ptr<Store> store) : store_(std::move(store)) {}
-  Result<void> set(std::string_view key, std::span<const std::byte> value) override {
-    return store_->set(key, value);
-  }
-  Result<Bytes> get(std::string_view key, Deadline deadline) override { return store_->get(key, deadline); }
-  Result<std::int64_t> add(std::string_view key, std::int64_t delta) override {
-    return store_->add(key, delta);
-  }
-  Result<void> erase(std::string_view key) override { return store_->erase(key); }
-
- private:
-  std::shared_ptr<Store> store_;
-};
-
 TEST(GroupErrors, OneRankIsAGroupByAStoreThatCarriesNoFiles) {
-  const auto store = std::make_shared<BytesOnly>(make_in_process_store());
+  const auto store = std::make_shared<test::BytesOnly>(make_in_process_store());
   const auto group = Group::create(options_of(store, 0, 1, milliseconds(5'000)));
   ASSERT_EQ(text_of(group), "ok");
   const auto all = (*group)->all_gather({}, "nothing");

@@ -82,7 +82,7 @@ class LeftBehind(unittest.TestCase):
     def test_interrupt_from_a_terminal_reaches_all(self):
         launcher, ranks = self.start("demo")
         for pid in (*ranks, launcher.pid):
-            os.kill(pid, signal.SIGINT)
+            cli_tool.signal_if_there(pid, signal.SIGINT)
         returncode, out, error = self.end(launcher)
         self.assertEqual(returncode, 130, out + error)
         self.assertEqual(len(error.splitlines()), 1, error)
@@ -110,7 +110,7 @@ class LeftBehind(unittest.TestCase):
     def test_all_killed_at_once(self):
         launcher, ranks = self.start("run")
         for pid in (*ranks, launcher.pid):
-            os.kill(pid, signal.SIGKILL)
+            cli_tool.signal_if_there(pid, signal.SIGKILL)
         launcher.communicate()
         self.nothing_is_left()
 

@@ -243,7 +243,7 @@ class Signals(unittest.TestCase):
                     time.sleep(0.3)
                     pids = [*cli_tool.ranks_of(process.pid), process.pid]
                     for pid in pids if first == "ranks" else reversed(pids):
-                        os.kill(pid, number)
+                        cli_tool.signal_if_there(pid, number)
                     code, _, error = self.ended(process)
                     self.assertEqual(code, 128 + number, error)
                     self.assertIn("interrupted by signal", error)

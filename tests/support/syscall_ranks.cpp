@@ -13,25 +13,10 @@
 #include <string_view>
 #include <tandem/tandem.hpp>
 
+#include "support/bytes_only_store.hpp"
+
 namespace tandem {
 namespace {
-
-/// The job's store without its gift for files: rank 0 opens a server with a socket then.
-class BytesOnly final : public Store {
- public:
-  explicit BytesOnly(std::shared_ptr<Store> store) : store_(std::move(store)) {}
-  Result<void> set(std::string_view key, std::span<const std::byte> value) override {
-    return store_->set(key, value);
-  }
-  Result<Bytes> get(std::string_view key, Deadline deadline) override { return store_->get(key, deadline); }
-  Result<std::int64_t> add(std::string_view key, std::int64_t delta) override {
-    return store_->add(key, delta);
-  }
-  Result<void> erase(std::string_view key) override { return store_->erase(key); }
-
- private:
-  std::shared_ptr<Store> store_;
-};
 
 int num_open_files() {
   DIR* const folder = ::opendir("/proc/self/fd");
@@ -75,7 +60,7 @@ Result<void> work(Group& group) {
 }
 
 Result<void> run_as_rank(const RankContext& context, bool carries_files) {
-  const auto store = carries_files ? context.store : std::make_shared<BytesOnly>(context.store);
+  const auto store = carries_files ? context.store : std::make_shared<test::BytesOnly>(context.store);
   const Config config = Config::from_environment().value();
   const auto run = [&]() -> Result<void> {
     const auto group =

@@ -6,6 +6,7 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
+#include "transport/message_head.hpp"
 
 namespace tandem::transport {
 namespace {
@@ -16,12 +17,6 @@ int tag_of(std::uint64_t channel) {
   return static_cast<int>(Tag::kFirstChannel) + static_cast<int>(channel % kTags);
 }
 
-/// In front of each message.
-struct Head {
-  std::uint64_t fingerprint = 0;
-  std::uint64_t num_bytes = 0;
-};
-
 class MpiPending final : public Transport::Pending {
  public:
   MpiPending(const Transport::Exchange& exchange, int rank) : exchange_(exchange), rank_(rank) {}
@@ -31,7 +26,7 @@ class MpiPending final : public Transport::Pending {
     if (exchange_.to >= 0 && !exchange_.sent.empty()) {
       sent_ = std::make_shared<Message>(
           Message{.peer = exchange_.to, .tag = tag_of(exchange_.channel), .is_sent = true});
-      const Head head{exchange_.fingerprint, exchange_.sent.size()};
+      const MessageHead head = head_of_sent(exchange_);
       sent_->bytes.resize(sizeof(head) + exchange_.sent.size());
       std::memcpy(sent_->bytes.data(), &head, sizeof(head));
       std::memcpy(sent_->bytes.data() + sizeof(head), exchange_.sent.data(), exchange_.sent.size());
@@ -40,7 +35,7 @@ class MpiPending final : public Transport::Pending {
     if (exchange_.from >= 0 && !exchange_.received.empty()) {
       received_ = std::make_shared<Message>(
           Message{.peer = exchange_.from, .tag = tag_of(exchange_.channel), .is_sent = false});
-      received_->bytes.resize(sizeof(Head) + exchange_.received.size());
+      received_->bytes.resize(sizeof(MessageHead) + exchange_.received.size());
       mpi.post(received_);
     }
   }
@@ -58,45 +53,26 @@ class MpiPending final : public Transport::Pending {
       return tl::unexpected(error);
     }
     if (received_ == nullptr) return {};
-    if (auto same = check_head(); !same) {
+    MessageHead came;
+    std::memcpy(&came, received_->bytes.data(), sizeof(came));
+    if (auto same = check_head(came, exchange_, rank_); !same) {
       watch.report(same.error());
       return same;
     }
-    std::memcpy(exchange_.received.data(), received_->bytes.data() + sizeof(Head), exchange_.received.size());
+    std::memcpy(exchange_.received.data(), received_->bytes.data() + sizeof(MessageHead),
+                exchange_.received.size());
     return {};
   }
 
  private:
-  [[nodiscard]] Result<void> check_head() const {
-    Head head;
-    std::memcpy(&head, received_->bytes.data(), sizeof(head));
-    if (head.fingerprint == exchange_.fingerprint && head.num_bytes == exchange_.received.size()) return {};
-    return failf(ErrorCode::kMismatch,
-                 "rank {} and rank {} of another host do not make the same call: {} bytes of a call with "
-                 "fingerprint {:016x} came, and {} bytes of {:016x} were awaited",
-                 rank_, received_->peer, head.num_bytes, head.fingerprint, exchange_.received.size(),
-                 exchange_.fingerprint);
-  }
-
   [[nodiscard]] Error why(const Message& message, const Error& error,
                           Deadline::Clock::time_point begun) const {
-    const auto waited =
-        std::chrono::duration_cast<std::chrono::milliseconds>(Deadline::Clock::now() - begun).count();
-    const std::string what = message.is_sent
-                                 ? fmt::format("rank {} could not send {} bytes to rank {}", rank_,
-                                               message.bytes.size() - sizeof(Head), message.peer)
-                                 : fmt::format("rank {} waits for {} bytes of rank {}", rank_,
-                                               message.bytes.size() - sizeof(Head), message.peer);
-    if (error.code() == ErrorCode::kTimeout) {
-      return Error(
-          ErrorCode::kTimeout,
-          fmt::format("{} on another host, and gave up after {} ms: that rank or its host is lost or "
-                      "late, or the network between them is cut",
-                      what, waited));
-    }
+    const std::string what = message.is_sent ? sent_in_words(exchange_) : awaited_in_words(exchange_);
+    if (error.code() == ErrorCode::kTimeout) return gave_up(rank_, what, Deadline::Clock::now() - begun);
     // MPI's own: it has lost the peer. Others are the group's.
     if (error.code() == ErrorCode::kDriver)
-      return Error(ErrorCode::kPeerLost, fmt::format("{} on another host: {}", what, error.text()));
+      return Error(ErrorCode::kPeerLost,
+                   fmt::format("rank {} {} on another host: {}", rank_, what, error.text()));
     return error;
   }
 

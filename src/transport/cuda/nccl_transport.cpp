@@ -10,6 +10,7 @@
 #include "base/try.hpp"
 #include "device/cuda/cuda_error.hpp"
 #include "device/cuda/cuda_stream.hpp"
+#include "transport/message_head.hpp"
 
 namespace tandem::transport::cuda {
 
@@ -20,14 +21,6 @@ using tandem::cuda::Waits;
 using Clock = Deadline::Clock;
 
 namespace {
-
-/// In front of each message.
-struct Head {
-  std::uint64_t fingerprint = 0;
-  std::uint64_t channel = 0;
-  std::uint64_t num_bytes = 0;
-  bool operator==(const Head&) const = default;
-};
 
 /// As long as a rank waits in the end for peers that do not come.
 constexpr milliseconds kFarewell(10'000);
@@ -46,17 +39,17 @@ class NcclTransport::HeadMemory {
 
   [[nodiscard]] Result<void> allocate() {
     void* memory = nullptr;
-    TANDEM_TRY(
-        check_cuda("memory of NCCL's exchanges",
-                   cudaHostAlloc(&memory, 2 * sizeof(Head), cudaHostAllocPortable | cudaHostAllocMapped)));
-    heads_ = static_cast<Head*>(memory);
+    TANDEM_TRY(check_cuda(
+        "memory of NCCL's exchanges",
+        cudaHostAlloc(&memory, 2 * sizeof(MessageHead), cudaHostAllocPortable | cudaHostAllocMapped)));
+    heads_ = static_cast<MessageHead*>(memory);
     return {};
   }
-  [[nodiscard]] Head& sent() { return heads_[0]; }
-  [[nodiscard]] Head& received() { return heads_[1]; }
+  [[nodiscard]] MessageHead& sent() { return heads_[0]; }
+  [[nodiscard]] MessageHead& received() { return heads_[1]; }
 
  private:
-  Head* heads_ = nullptr;
+  MessageHead* heads_ = nullptr;
 };
 
 class NcclTransport::NcclPending final : public Transport::Pending {
@@ -72,25 +65,14 @@ class NcclTransport::NcclPending final : public Transport::Pending {
   [[nodiscard]] bool sends() const { return exchange.to >= 0 && !exchange.sent.empty(); }
   [[nodiscard]] bool receives() const { return exchange.from >= 0 && !exchange.received.empty(); }
   /// Of what is over.
-  [[nodiscard]] Result<void> check_head(int rank) {
-    const Head expected{exchange.fingerprint, exchange.channel, exchange.received.size()};
-    if (!receives() || heads.received() == expected) return {};
-    return failf(ErrorCode::kMismatch,
-                 "rank {} and rank {} of another host do not make the same call: {} bytes of a call with "
-                 "fingerprint {:016x} came, and {} bytes of {:016x} were awaited",
-                 rank, exchange.from, heads.received().num_bytes, heads.received().fingerprint,
-                 expected.num_bytes, expected.fingerprint);
+  [[nodiscard]] Result<void> check(int rank) {
+    return receives() ? check_head(heads.received(), exchange, rank) : Result<void>();
   }
   [[nodiscard]] Error too_late(int rank) const {
-    const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - *begun).count();
-    std::vector<std::string> whats;
-    if (receives())
-      whats.push_back(fmt::format("waits for {} bytes of rank {}", exchange.received.size(), exchange.from));
-    if (sends()) whats.push_back(fmt::format("sends {} bytes to rank {}", exchange.sent.size(), exchange.to));
-    return Error(ErrorCode::kTimeout,
-                 fmt::format("rank {} {} on another host, and gave up after {} ms: that rank or its host is "
-                             "lost or late, or the network between them is cut",
-                             rank, fmt::join(whats, " and "), waited));
+    std::string what;
+    if (receives()) what = awaited_in_words(exchange);
+    if (sends()) what += (what.empty() ? "" : " and ") + sent_in_words(exchange);
+    return gave_up(rank, what, Clock::now() - *begun);
   }
 };
 
@@ -128,7 +110,7 @@ class NcclTransport::ExchangeWatch final : public tandem::cuda::StreamWatch {
   [[nodiscard]] Result<void> look_at_enqueued() {
     TANDEM_TRY(communicator_->state());
     while (!enqueued_.empty() && enqueued_.front()->is_over->is_done()) {
-      TANDEM_TRY(enqueued_.front()->check_head(rank_));
+      TANDEM_TRY(enqueued_.front()->check(rank_));
       enqueued_.pop_front();
     }
     if (enqueued_.empty()) return {};
@@ -217,7 +199,7 @@ Result<std::shared_ptr<NcclTransport::NcclPending>> NcclTransport::take_pending(
   }
   pending->exchange = exchange;
   pending->begun.reset();
-  pending->heads.sent() = {exchange.fingerprint, exchange.channel, exchange.sent.size()};
+  pending->heads.sent() = head_of_sent(exchange);
   pending->heads.received() = {};
   return pending;
 }
@@ -246,11 +228,11 @@ Result<void> NcclTransport::enqueue(NcclPending& pending) {
     ncclResult_t result = api_.group_start();
     if (result != ncclSuccess) return result;
     if (pending.sends()) {
-      result = put(&pending.heads.sent(), sizeof(Head), comm);
+      result = put(&pending.heads.sent(), sizeof(MessageHead), comm);
       if (result == ncclSuccess) result = put(exchange.sent.data(), exchange.sent.size(), comm);
     }
     if (pending.receives() && result == ncclSuccess) {
-      result = get(&pending.heads.received(), sizeof(Head), comm);
+      result = get(&pending.heads.received(), sizeof(MessageHead), comm);
       if (result == ncclSuccess) result = get(exchange.received.data(), exchange.received.size(), comm);
     }
     const ncclResult_t ended = api_.group_end();
