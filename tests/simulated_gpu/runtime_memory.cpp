@@ -157,6 +157,11 @@ cudaError_t cudaHostAlloc(void** data, std::size_t size, unsigned) {
   return *data == nullptr ? status(cudaErrorMemoryAllocation) : cudaSuccess;
 }
 
+cudaError_t cudaFreeHost(void* data) {
+  std::free(data);
+  return cudaSuccess;
+}
+
 // GPUs see the host's memory where the host does.
 cudaError_t cudaHostRegister(void*, std::size_t, unsigned) {
   return cudaSuccess;
