@@ -81,7 +81,7 @@ tools/run_mutants.py --report "$reports/mutants.xml" "${ten[@]}" </dev/null || f
 
 export SIMULATED_GPUS=2
 # One rank on each, and where that is another road both on one GPU; without the longest tests but one.
-on_gpus='/cuda( |$)|cuda_each_2( |$)|^conformance.GemmNative|(CollCollectives|FusedLateRank|SymmFault).*/cuda_2( |$)'
+on_gpus='/cuda( |$)|cuda_each_2( |$)|^conformance.GemmNative|FusedByNccl|(CollCollectives|FusedLateRank|SymmFault).*/cuda_2( |$)'
 too_long='keep_their_place|goes_with_the_memory_that_grows|sent_in_pieces|PairsOfTwoChunks|GemmNative.RandomProblems|LargePartsGoInPieces'
 too_long+='|ScaledMatmul.native_on_gpus|LargeAndSmallCallsTakeTurns.*/cuda_2 '
 if build_preset asan tests_unit tests_error tests_golden tests_conformance tests_fault; then
