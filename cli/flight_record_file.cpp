@@ -89,7 +89,7 @@ FlightRecord record_of(const nlohmann::json& json) {
 FlightRecord read_flight_record(const std::string& path) {
   constexpr std::size_t kMostBytes = std::size_t{1} << 30;
   const std::string text = take_input(io::read_small_file(path, kMostBytes), path);
-  const auto json = io::parse_json(text);
+  const auto json = io::parse_json_object(text);
   if (!json) bad_input(fmt::format("{}: no flight record: {}", path, json.error().text()));
   try {
     return record_of(*json);

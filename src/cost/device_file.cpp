@@ -73,7 +73,7 @@ std::string file_head(int format, std::string_view device, std::string_view rows
 Result<void> read_rows(const fs::path& path, const FileOfRows& file,
                        FunctionRef<Result<void>(const nlohmann::json&)> read_row) {
   TANDEM_ASSIGN(const std::string text, read_own_file(path, file.most_bytes));
-  TANDEM_ASSIGN(const nlohmann::json value, io::parse_json(text));
+  TANDEM_ASSIGN(const nlohmann::json value, io::parse_json_object(text));
   try {
     if (value.at("format") != file.format || value.at("library") != TANDEM_VERSION) {
       return failf(ErrorCode::kParse, "format {} of tandem {}, need format {} of tandem {}",

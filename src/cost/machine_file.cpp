@@ -188,7 +188,7 @@ Result<GpuRates> gpu_rates_of(const Machine& machine) {
 }
 
 Result<Machine> parse_machine(std::string_view text) {
-  TANDEM_ASSIGN(const json value, io::parse_json(text));
+  TANDEM_ASSIGN(const json value, io::parse_json_object(text));
   try {
     return machine_of(value);
   } catch (const json::exception& error) {

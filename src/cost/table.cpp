@@ -179,7 +179,7 @@ std::string to_message(Table table) {
 }
 
 Result<Table> parse_table(std::string_view text) {
-  TANDEM_ASSIGN(const json value, io::parse_json(text));
+  TANDEM_ASSIGN(const json value, io::parse_json_object(text));
   try {
     return to_table(value);
   } catch (const json::exception& error) {

@@ -38,13 +38,24 @@ class Locator : public nlohmann::json_sax<json> {
 
 Result<json> parse_json(std::string_view text) {
   json value = json::parse(text, nullptr, false);
-  if (!value.is_discarded()) return value;
+  // The parser takes a zero byte for the end of the text.
+  const std::size_t zero = text.find('\0');
+  if (!value.is_discarded() && zero == std::string_view::npos) return value;
+  if (!value.is_discarded())
+    return failf(ErrorCode::kParse, "byte {}: no JSON, found '{}'", zero, printable(text.substr(zero), 20));
   Locator locator;
   (void)json::sax_parse(text, &locator);
   const std::size_t at = locator.read_bytes == 0 ? 0 : locator.read_bytes - 1;
   if (at >= text.size())
     return failf(ErrorCode::kParse, "byte {}: no JSON, found the end of the text", text.size());
   return failf(ErrorCode::kParse, "byte {}: no JSON, found '{}'", at, printable(text.substr(at), 20));
+}
+
+Result<json> parse_json_object(std::string_view text) {
+  auto value = parse_json(text);
+  if (!value || value->is_object()) return value;
+  return failf(ErrorCode::kParse, "byte 0: found {}, need an object",
+               value->is_array() ? "a list" : shown(*value));
 }
 
 std::string shown(const json& value) {

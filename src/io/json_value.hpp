@@ -11,6 +11,9 @@ namespace tandem::io {
 /// number that no double holds.
 [[nodiscard]] Result<nlohmann::json> parse_json(std::string_view text);
 
+/// The same of a text that has to be an object. Errors: also kParse "byte 0: found 24, need an object".
+[[nodiscard]] Result<nlohmann::json> parse_json_object(std::string_view text);
+
 /// What a file says, for an error text, on one line of ASCII. What has parts is not printed: it may be as
 /// deep as the file is long.
 [[nodiscard]] std::string shown(const nlohmann::json& value);
