@@ -4,7 +4,7 @@
 hosts.py HOSTS_RANK [--ranks W] [--rate-mbit R] [--delay-ms D] [--sizes M,N,K...] [--iterations N] [--out FILE]
 
 HOSTS_RANK is build/release/tests/hosts_rank. Both algorithms take turns in one run over Open MPI. Prints one JSON object an op
-and size, and adds it to FILE: medians of rank 0 in ms, and the ms that the bytes of one direction take at the link's rate.
+and size, and adds it to FILE: medians in ms of the rank that ends last, and the ms that the bytes of one direction take at the link's rate.
 Needs what tests/dist/hosts_test.py needs, and /dev/net/tun (bench/delayed_link.py).
 """
 
@@ -22,6 +22,7 @@ sys.path.insert(0, str(ROOT / "tests/dist"))
 
 import delayed_link
 import hosts_test
+
 
 class DistantHosts(hosts_test.TwoHosts):
     """Two hosts whose link has a rate and a delay."""

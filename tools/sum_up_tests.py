@@ -2,8 +2,8 @@
 """Adds up JUnit reports of ctest and pytest: sum_up_tests.py NUM_FAILED_STEPS REPORT.xml...
 
 Prints every skipped test with its reason, then every failed one with the end of what it printed, so that the end of a log
-tells what went wrong; "N passed, N failed" is the last line. Steps that failed without a failed
-test in any report (an empty test list, a crash of the runner) count as failures. Exits 1 on any failure, or if nothing ran.
+tells what went wrong; "N passed, N failed" is the last line. Steps that failed without a failed test in any report (an empty
+test list, a crash of the runner) count as failures. Exits 1 on any failure, or if nothing ran.
 """
 import re
 import sys

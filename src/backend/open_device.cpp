@@ -22,7 +22,7 @@
 #include "gemm/cuda/native.hpp"
 #include "symm/cuda/attach.hpp"
 #include "symm/cuda/memory_passing.hpp"
-#include "transport/cuda/library_report.hpp"
+#include "transport/cuda/nccl.hpp"
 #endif
 
 namespace tandem {

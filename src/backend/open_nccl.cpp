@@ -2,7 +2,7 @@
 
 #include "base/format.hpp"
 #ifdef TANDEM_HAS_CUDA
-#include "transport/cuda/open_nccl.hpp"
+#include "transport/cuda/nccl.hpp"
 #endif
 
 namespace tandem {

@@ -74,9 +74,7 @@ void visit_rates(Rates& gpu, Visit visit) {
 }
 
 Result<std::string> text_at(const json& object, const char* key, bool may_be_empty) {
-  const json& value = object.at(key);
-  if (!value.is_string()) return failf(ErrorCode::kParse, "{} is {}, need a text", key, io::shown(value));
-  std::string text = value.get<std::string>();
+  TANDEM_ASSIGN(std::string text, io::text_at(object, key));
   if (text.size() > kMostText)
     return failf(ErrorCode::kParse, "{} has {} bytes, need at most {}", key, text.size(), kMostText);
   if (!may_be_empty && text.find_first_not_of(' ') == std::string::npos)

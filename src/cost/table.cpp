@@ -55,12 +55,6 @@ Result<std::int64_t> whole_number(const json& object, const char* name, std::int
   return value.get<std::int64_t>();
 }
 
-Result<std::string> text_at(const json& object, const char* name) {
-  const json& value = object.at(name);
-  if (!value.is_string()) return failf(ErrorCode::kParse, "{} is {}, need a text", name, io::shown(value));
-  return value.get<std::string>();
-}
-
 /// For an error text: a file's words may be long, and of any characters.
 std::string shown_key(const Key& key) {
   constexpr std::size_t kMostChars = 200;
@@ -103,13 +97,13 @@ Result<Row> to_row(const json& object) {
 
 Result<Table> to_table(const json& file) {
   TANDEM_ASSIGN(const std::int64_t format, whole_number(file, "format", std::numeric_limits<int>::max()));
-  TANDEM_ASSIGN(const std::string library, text_at(file, "library"));
+  TANDEM_ASSIGN(const std::string library, io::text_at(file, "library"));
   if (format != kFormat || library != TANDEM_VERSION) {
     return failf(ErrorCode::kParse, "format {} of tandem {}, need format {} of tandem {}", format,
                  io::printable(library), kFormat, TANDEM_VERSION);
   }
   Table table;
-  TANDEM_ASSIGN(table.device, text_at(file, "device"));
+  TANDEM_ASSIGN(table.device, io::text_at(file, "device"));
   TANDEM_TRY(read_each_row(file.at("rows"), [&](const json& object) -> Result<void> {
     TANDEM_ASSIGN(Row row, to_row(object));
     table.put(std::move(row));

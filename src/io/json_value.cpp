@@ -40,9 +40,10 @@ Result<json> parse_json(std::string_view text) {
   json value = json::parse(text, nullptr, false);
   // The parser takes a zero byte for the end of the text.
   const std::size_t zero = text.find('\0');
-  if (!value.is_discarded() && zero == std::string_view::npos) return value;
-  if (!value.is_discarded())
+  if (!value.is_discarded()) {
+    if (zero == std::string_view::npos) return value;
     return failf(ErrorCode::kParse, "byte {}: no JSON, found '{}'", zero, printable(text.substr(zero), 20));
+  }
   Locator locator;
   (void)json::sax_parse(text, &locator);
   const std::size_t at = locator.read_bytes == 0 ? 0 : locator.read_bytes - 1;
@@ -56,6 +57,12 @@ Result<json> parse_json_object(std::string_view text) {
   if (!value || value->is_object()) return value;
   return failf(ErrorCode::kParse, "byte 0: found {}, need an object",
                value->is_array() ? "a list" : shown(*value));
+}
+
+Result<std::string> text_at(const json& object, const char* key) {
+  const json& value = object.at(key);
+  if (!value.is_string()) return failf(ErrorCode::kParse, "{} is {}, need a text", key, shown(value));
+  return value.get<std::string>();
 }
 
 std::string shown(const json& value) {

@@ -212,10 +212,6 @@ int slowest_of(const std::vector<Loss>& losses) {
   return most == lost.end() ? -1 : most->first;
 }
 
-}  // namespace
-
-namespace {
-
 std::optional<double> share_of(double part_us, double whole_us) {
   if (whole_us <= 0) return std::nullopt;
   return part_us / whole_us;

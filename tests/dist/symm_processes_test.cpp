@@ -10,6 +10,7 @@
 #include <fstream>
 #include <random>
 
+#include "support/bytes_only_store.hpp"
 #include "support/leak_oracle.hpp"
 #include "support/process_ranks.hpp"
 #include "support/symm_rank.hpp"
@@ -220,18 +221,10 @@ TEST(SymmProcessesFaults, DeathInARendezvous) {
 // ---- a peer that sends something else than its memory ----
 
 /// Hands on everything, but swaps the files that this rank publishes.
-class MaliciousStore final : public Store {
+class MaliciousStore final : public test::BytesOnly {
  public:
   MaliciousStore(std::shared_ptr<Store> store, std::string kind)
-      : store_(std::move(store)), kind_(std::move(kind)) {}
-  Result<void> set(std::string_view key, std::span<const std::byte> value) override {
-    return store_->set(key, value);
-  }
-  Result<Bytes> get(std::string_view key, Deadline deadline) override { return store_->get(key, deadline); }
-  Result<std::int64_t> add(std::string_view key, std::int64_t delta) override {
-    return store_->add(key, delta);
-  }
-  Result<void> erase(std::string_view key) override { return store_->erase(key); }
+      : BytesOnly(std::move(store)), kind_(std::move(kind)) {}
   bool carries_files() const override { return true; }
   Result<UniqueFd> get_file(std::string_view key, Deadline deadline) override {
     return store_->get_file(key, deadline);
@@ -259,7 +252,6 @@ class MaliciousStore final : public Store {
     }
     return memory;
   }
-  std::shared_ptr<Store> store_;
   std::string kind_;
 };
 

@@ -8,7 +8,7 @@ namespace tandem::test {
 
 /// A store as most of others are: it carries bytes, and neither files nor objects. A group of several
 /// processes opens a server with a socket then.
-class BytesOnly final : public Store {
+class BytesOnly : public Store {
  public:
   explicit BytesOnly(std::shared_ptr<Store> store) : store_(std::move(store)) {}
   Result<void> set(std::string_view key, std::span<const std::byte> value) override {
@@ -20,7 +20,7 @@ class BytesOnly final : public Store {
   }
   Result<void> erase(std::string_view key) override { return store_->erase(key); }
 
- private:
+ protected:
   std::shared_ptr<Store> store_;
 };
 

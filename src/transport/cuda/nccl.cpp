@@ -1,10 +1,11 @@
+#include "transport/cuda/nccl.hpp"
+
 #include <cstring>
 #include <span>
 
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "transport/cuda/nccl_transport.hpp"
-#include "transport/cuda/open_nccl.hpp"
 
 namespace tandem::transport::cuda {
 namespace {
@@ -43,6 +44,11 @@ Result<std::shared_ptr<Transport>> open_nccl(int rank, int size, Store& store, D
   return std::make_shared<NcclTransport>(*api, std::move(communicator),
                                          NcclTransport::Identity{.rank = rank, .size = size}, gpu,
                                          std::move(stream), device);
+}
+
+Result<LibraryReport> library_report(const Config& config) {
+  TANDEM_ASSIGN(const NcclApi* const api, NcclApi::load(config));
+  return api->report;
 }
 
 }  // namespace tandem::transport::cuda

@@ -7,7 +7,6 @@
 
 #include "base/format.hpp"
 #include "base/try.hpp"
-#include "transport/cuda/library_report.hpp"
 
 namespace tandem::transport::cuda {
 namespace {
@@ -64,11 +63,6 @@ Result<const NcclApi*> NcclApi::load(const Config& config) {
 Result<void> NcclApi::check(std::string_view what, ncclResult_t result) const {
   if (result == ncclSuccess) return {};
   return fail(ErrorCode::kDriver, fmt::format("NCCL: {}: {}", what, get_error_string(result)), result);
-}
-
-Result<LibraryReport> library_report(const Config& config) {
-  TANDEM_ASSIGN(const NcclApi* const api, NcclApi::load(config));
-  return api->report;
 }
 
 }  // namespace tandem::transport::cuda

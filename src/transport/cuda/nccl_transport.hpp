@@ -14,7 +14,7 @@
 
 namespace tandem::transport::cuda {
 
-/// Exchanges of ranks on GPUs, each a group of one ncclSend and one ncclRecv, on a stream of the transport's.
+/// Exchanges of ranks on GPUs, each a group of ncclSend and ncclRecv, on a stream of the transport's.
 /// A head travels in front of the rows, from and to memory of the host, and is compared there.
 class NcclTransport final : public Transport {
  public:

@@ -1,7 +1,6 @@
 // In place of the nccl*.cpp where the compiler has no nccl.h.
 #include "base/format.hpp"
-#include "transport/cuda/library_report.hpp"
-#include "transport/cuda/open_nccl.hpp"
+#include "transport/cuda/nccl.hpp"
 
 namespace tandem::transport::cuda {
 namespace {
