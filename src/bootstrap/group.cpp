@@ -79,6 +79,9 @@ Result<std::unique_ptr<Group>> Group::create_across_hosts(const GroupOptions& op
   here.name = fmt::format("{}, host {}", options.name, place.host);
   here.rank = options.rank - place.first_rank();
   here.size = place.ranks_per_host;
+  // A rank that waits for another host knows whom to name; those of its host, who wait for it, do not.
+  constexpr std::chrono::milliseconds kToBeTold(1000);
+  here.config.op_timeout += kToBeTold;
   TANDEM_ASSIGN(std::unique_ptr<Group> within, create(here));
   TANDEM_ASSIGN(auto impl, Impl::create_across(options, place, std::move(within)));
   return std::unique_ptr<Group>(new Group(std::move(impl)));

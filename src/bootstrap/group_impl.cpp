@@ -61,6 +61,7 @@ Result<std::unique_ptr<Group::Impl>> Group::Impl::create_across(const GroupOptio
   std::unique_ptr<Impl> impl(new Impl);
   impl->options = options;
   impl->options.config = within_host->config();  // what the host's rank 0 decides for all
+  impl->options.config.op_timeout = options.config.op_timeout;
   TANDEM_ASSIGN(impl->faults, FaultPlan::parse(options.config.fault));
   impl->shared_store = options.store;
   // Every rank counts once in each life of a name, so all of one life get the same number.
@@ -74,6 +75,7 @@ Result<std::unique_ptr<Group::Impl>> Group::Impl::create_across(const GroupOptio
   auto link = std::make_shared<bootstrap::HostLink>();
   link->transport = options.transport;
   link->place = place;
+  link->timeout = impl->options.config.op_timeout;
   link->channel = bootstrap::Fingerprint::of(prefix).hash;
   impl->watched = std::make_shared<bootstrap::WatchedGroup>(*within_host);
   link->watch = impl->watched->watch();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -46,6 +47,7 @@ struct HostLink {
   std::shared_ptr<Transport> transport;
   HostPlace place;
   std::uint64_t channel = 0;                      ///< of the transport, for this group alone
+  std::chrono::milliseconds timeout{0};           ///< of waits for other hosts
   std::shared_ptr<const Transport::Watch> watch;  ///< the group of this host
 };
 

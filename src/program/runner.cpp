@@ -420,8 +420,8 @@ Result<void> Run::exchange(const Step& step, Stream& stream) const {
 
 Result<void> Run::await_exchange(const Step& step, Stream& stream) const {
   const bootstrap::HostLink& link = *bootstrap::link_of(bindings_.group());
-  return link.transport->await(exchanges_[static_cast<std::size_t>(step.exchange)],
-                               bindings_.group().config().op_timeout, link.watch, stream);
+  return link.transport->await(exchanges_[static_cast<std::size_t>(step.exchange)], link.timeout, link.watch,
+                               stream);
 }
 
 /// As the caller has it: errors name indices in that order.
