@@ -66,6 +66,8 @@ struct Arrival {
   /// The call before it in the stream is symm::reset_words() of `signals` and of the pieces' flags. The
   /// product may begin while that runs.
   bool begins_early = false;
+  /// Multiprocessors that the product leaves to kernels that bring chunks while it runs.
+  int left_free = 0;
 };
 
 /// Where the rows of a product go: each rank owns a shard of them, by the shard rule, and its `out` receives

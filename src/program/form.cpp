@@ -149,8 +149,9 @@ Result<void> check_words(const Program& program) {
     if (!awaits && step.kind != StepKind::kWriteWord) continue;
     const Operand& words = awaits ? step.from : step.to;
     const int sender = awaits ? step.peer : program.rank;
-    const std::int64_t first = sender * program.chunks_per_rank;
-    if (words.first >= first && words.first + words.size <= first + program.chunks_per_rank) continue;
+    const std::int64_t first = words.first / program.chunks_per_rank;
+    const bool is_of_one = words.first + words.size <= (first + 1) * program.chunks_per_rank;
+    if (is_of_one && first % program.world == sender) continue;
     return tl::unexpected(wrong(program, fmt::format("'{}' is of words that rank {} does not write",
                                                      program.to_string(step), sender)));
   }

@@ -93,10 +93,14 @@ std::string Printer::of(const Product& product) const {
   if (product.telling) text += fmt::format(", tells owners of rows by {}", of(product.telling->word));
   if (!product.arrival) return text;
   const Arrival& arrival = *product.arrival;
-  text += fmt::format(", as {} says, own chunks [{}:{}] in {}", of(arrival.words), arrival.first_own,
-                      arrival.first_own + arrival.num_own, of(arrival.own));
+  text += fmt::format(", as {} says", of(arrival.words));
+  if (!arrival.own.is_absent()) {
+    text += fmt::format(", own chunks [{}:{}] in {}", arrival.first_own, arrival.first_own + arrival.num_own,
+                        of(arrival.own));
+  }
   if (arrival.held) text += ", others where they are held";
   if (arrival.scales_arrive()) text += fmt::format(", their scales in {}", of(arrival.own_scale));
+  if (arrival.left_free > 0) text += fmt::format(", leaves {} multiprocessors free", arrival.left_free);
   if (arrival.piece_peers > 0) {
     text += fmt::format(", {} pieces to the {} ranks before{}", arrival.sends ? "sends" : "has sent",
                         arrival.piece_peers, arrival.own_in_pieces ? " and to itself" : "");

@@ -83,14 +83,18 @@ struct Operand {
 /// Chunks of a product's left operand that still arrive.
 struct Arrival {
   Operand words;  ///< one a chunk
-  /// The chunks of this rank are complete from the start and lie in `own`.
-  Operand own;
+  /// The chunks of this rank are complete from the start and lie in `own`. Absent: none is.
+  Operand own = {};
   std::int64_t first_own = 0;
   std::int64_t num_own = 1;
   /// The scales of the own rows; those of others arrive in the product's a_scale before their chunk's word.
   /// Absent: a_scale is complete.
   Operand own_scale = {};
   [[nodiscard]] bool scales_arrive() const { return !own_scale.is_absent(); }
+  /// So many chunks one after the other are taken as one; 0: those of a rank.
+  std::int64_t together = 0;
+  /// Multiprocessors that it leaves to kernels that bring chunks.
+  int left_free = 0;
   /// Chunks of other ranks lie in their memory, where `a` has them in this rank's, and are read there.
   bool held = false;
   // Ranks to which this rank's products send `own` in pieces, and the flags of pieces that come.
@@ -220,7 +224,8 @@ struct Program {
   int world = 1;
   int num_lanes = 1;
   int base_channel = 0;  ///< the first of the schedule's channels
-  // Of words: chunk i comes from rank i / chunks_per_rank.
+  // Of words: chunk i comes from rank i / chunks_per_rank. Of several hosts, whose ranks have as many each, from
+  // that rank of this host which has got it.
   std::int64_t num_chunks = 0;
   std::int64_t chunks_per_rank = 1;
   /// What words are set to when their chunk is there: the epoch of the inbox, which every call counts, or,

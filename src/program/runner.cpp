@@ -285,15 +285,17 @@ Result<void> Run::multiply_arriving(const Product& product, Stream& stream) cons
   gemm::Arrival comes{.signals = view(arrival.words),
                       .pivot = arrival.first_own,
                       .expected = word_value(),
-                      .chunks_together = program_.chunks_per_rank,
+                      .chunks_together = arrival.together > 0 ? arrival.together : program_.chunks_per_rank,
                       .in_order = false,
-                      .complete = gemm::CompleteChunks{.rows = view(arrival.own).flatten_rows(),
-                                                       .first = arrival.first_own,
-                                                       .count = arrival.num_own},
                       .senders = gemm::ChunkSenders{.handle = bindings_.root(arrival.words.root).handle,
                                                     .chunks_per_rank = program_.chunks_per_rank},
                       .held = arrival.held,
-                      .begins_early = arrival.begins_early};
+                      .begins_early = arrival.begins_early,
+                      .left_free = arrival.left_free};
+  if (!arrival.own.is_absent()) {
+    comes.complete = {
+        .rows = view(arrival.own).flatten_rows(), .first = arrival.first_own, .count = arrival.num_own};
+  }
   if (arrival.piece_peers > 0) {
     comes.pieces = {.peers = arrival.piece_peers,
                     .rows_bytes = bindings_.root(product.a.root).offset_bytes,

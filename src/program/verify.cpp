@@ -154,6 +154,8 @@ class Simulation {
     const std::int64_t first = source * ranks_.front().chunks_per_rank;
     return {first, std::min(ranks_.front().chunks_per_rank, ranks_.front().num_chunks - first)};
   }
+  /// Those of the product that it awaits of a rank of this host.
+  [[nodiscard]] std::vector<std::int64_t> awaited_chunks(const Product& product, int source) const;
   /// In which the product of this rank sees those chunks.
   [[nodiscard]] Shard words_of(int rank, const Product& product, const Shard& chunks) const {
     return words_in(rank, part_of(product.arrival->words.root, 0, chunks.offset, chunks.size));
@@ -163,7 +165,8 @@ class Simulation {
            (product.arrival->scales_arrive() || !comes_in_pieces(rank, source, product));
   }
   [[nodiscard]] bool comes_in_pieces(int rank, int source, const Product& product) const {
-    return (source - rank + world()) % world() <= product.arrival->piece_peers;
+    const int peers = product.arrival->piece_peers;
+    return peers > 0 && (source - rank + world()) % world() <= peers;
   }
 
   Result<void> touch(int thread, const Step& step, int round);
@@ -365,14 +368,31 @@ Result<void> Simulation::start_sending(int thread, const Entry& entry, const Pro
   return {};
 }
 
+std::vector<std::int64_t> Simulation::awaited_chunks(const Product& product, int source) const {
+  const Arrival& arrival = *product.arrival;
+  const Program& any = ranks_.front();
+  const std::int64_t first = std::max<std::int64_t>(arrival.words.first, 0);
+  const std::int64_t size = arrival.words.dim < 0 ? any.num_chunks : arrival.words.size;
+  std::vector<std::int64_t> chunks;
+  for (std::int64_t i = 0; i < size; ++i) {
+    const std::int64_t chunk = first + i;
+    if (chunk / any.chunks_per_rank % world() != source) continue;
+    const bool is_own = i >= arrival.first_own && i < arrival.first_own + arrival.num_own;
+    if (!is_own || arrival.own_in_pieces) chunks.push_back(chunk);
+  }
+  return chunks;
+}
+
 bool Simulation::have_come(int thread, int round, const Product& product) const {
   const int rank = rank_of(thread);
   if (!are_of_call(thread)) return true;
   for (int source = 0; source < world(); ++source) {
-    if (source == rank && !product.arrival->own_in_pieces) continue;
-    const Shard words = words_of(rank, product, chunks_from(source));
-    if (awaits_words(rank, source, product) && !are_written(thread, round, words)) return false;
-    if (!comes_in_pieces(rank, source, product)) continue;
+    for (const std::int64_t chunk : awaited_chunks(product, source)) {
+      const Shard word = words_of(rank, product, {chunk, 1});
+      if (awaits_words(rank, source, product) && !are_written(thread, round, word)) return false;
+    }
+    const bool is_own = source == rank && !product.arrival->own_in_pieces;
+    if (is_own || !comes_in_pieces(rank, source, product)) continue;
     const auto pieces = pieces_.find({rank, slot_of(round), source});
     if (pieces == pieces_.end() || !is_of(pieces->second, round)) return false;
   }
@@ -401,16 +421,17 @@ Result<void> Simulation::meet_all(int thread, const Entry& entry, const Product&
     return {};
   };
   for (int source = 0; source < world(); ++source) {
-    if (source == rank && !product.arrival->own_in_pieces) continue;
+    const std::vector<std::int64_t> awaited = awaited_chunks(product, source);
+    if (awaited.empty()) continue;
     if (product.arrival->held) of_rank = source;
-    const Shard chunks = chunks_from(source);
-    const std::int64_t last = chunks.offset + chunks.size;
     const bool in_pieces = comes_in_pieces(rank, source, product);
     if (in_pieces) {
+      const Shard chunks = chunks_from(source);
       TANDEM_TRY(read(product.a.root, sent(pieces_, Pieces{rank, slot_of(entry.round), source}),
-                      chunks.offset, last));
+                      chunks.offset, chunks.offset + chunks.size));
     }
-    for (std::int64_t chunk = chunks.offset; awaits_words(rank, source, product) && chunk < last; ++chunk) {
+    for (const std::int64_t chunk : awaited) {
+      if (!awaits_words(rank, source, product)) break;
       const std::int64_t word = words_of(rank, product, {chunk, 1}).offset;
       const auto& known = sent(words_, Word{rank, slot_of(entry.round), word});
       if (!in_pieces) TANDEM_TRY(read(product.a.root, known, chunk, chunk + 1));

@@ -11,6 +11,8 @@
 
 namespace tandem::test {
 
+[[nodiscard]] inline bool is_native_across_hosts(const harness::Problem& problem, int num_hosts);
+
 /// One rank's part of a problem, run by one algorithm and compared with f64.
 class RankRunAcrossHosts {
  public:
@@ -55,6 +57,14 @@ class RankRunAcrossHosts {
       complaints.add(fmt::format("{} {} rank {}: {} wrong; {}", to_line(problem_), to_string(algorithm),
                                  group_.rank(), wrong.count, wrong.first));
   }
+  /// By `native` where that takes the problem. It may take others, too; or they are refused.
+  void run_native(Complaints& complaints) {
+    const auto tried = call(Algorithm::kNative);
+    if (tried) return run(Algorithm::kNative, complaints);
+    if (is_native_across_hosts(problem_, group_.num_hosts()) ||
+        tried.error().code() != ErrorCode::kUnsupported)
+      complaints.add(fmt::format("{} by native: {}", to_line(problem_), tried.error().to_string()));
+  }
   /// Enqueues only.
   Result<OpReport> call(Algorithm algorithm) {
     if (problem_.op == harness::Op::kAllGatherMatmul) {
@@ -95,6 +105,20 @@ class RankRunAcrossHosts {
   std::vector<TensorView> views_;
   std::optional<Guarded> gathered_;
 };
+
+/// Whether `native` has to take it: a gather of rows, of which every rank has some, cut evenly enough for
+/// products that wait, of all ranks and of each host's.
+[[nodiscard]] inline bool is_native_across_hosts(const harness::Problem& problem, int num_hosts) {
+  if (problem.op != harness::Op::kAllGatherMatmul || problem.dim == problem.a.size() - 1) return false;
+  const std::int64_t total = problem.a[problem.dim];
+  const std::int64_t unit_rows = numel(problem.a) / problem.a.back() / total;
+  const std::int64_t part = shard_stride(total, problem.ranks);
+  if (shard_of(total, problem.ranks, problem.ranks - 1).size == 0) return false;
+  if (shard_stride(total * unit_rows, problem.ranks) != part * unit_rows) return false;
+  const int per_host = problem.ranks / num_hosts;
+  const std::int64_t of_last_host = total - (num_hosts - 1) * per_host * part;
+  return per_host == 1 || shard_stride(of_last_host * unit_rows, per_host) == part * unit_rows;
+}
 
 /// With every dim, uneven shards, few rows, and enough rows to cross in chunks.
 [[nodiscard]] inline std::vector<harness::Problem> gathers_across_hosts(std::int64_t w) {

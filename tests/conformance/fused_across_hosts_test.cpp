@@ -61,6 +61,7 @@ TEST_P(FusedAcrossHosts, IsRightForEveryOpTypeDimAndAlgorithm) {
           RankRun run(problem, rank.group, rank.device, rank.stream);
           for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined, Algorithm::kAuto})
             run.run(algorithm, found);
+          run.run_native(found);
         }
         return rank.group.status();
       });
@@ -73,12 +74,16 @@ TEST_P(FusedAcrossHosts, EachRowCrossesOnce) {
   const HostsCase& hosts = GetParam();
   const std::int64_t w = hosts.ranks();
   const std::int64_t rows = 64 * w;
-  for (const Op op : {Op::kAllGatherMatmul, Op::kMatmulReduceScatter}) {
+  using Way = std::pair<Op, Algorithm>;
+  for (const auto& [op, algorithm] :
+       {Way{Op::kAllGatherMatmul, Algorithm::kPipelined}, Way{Op::kAllGatherMatmul, Algorithm::kNative},
+        Way{Op::kMatmulReduceScatter, Algorithm::kPipelined}}) {
     const bool gathers = op == Op::kAllGatherMatmul;
+    const Algorithm by = algorithm;
     const Problem problem{.op = op, .a = {rows, 16 * w}, .n = {40}, .dim = 0, .ranks = hosts.ranks()};
     const std::string complaints =
         on_ranks(quick_config(), [&](RankContextOfTest& rank, Complaints& found) -> Result<void> {
-          RankRun(problem, rank.group, rank.device, rank.stream).run(Algorithm::kPipelined, found);
+          RankRun(problem, rank.group, rank.device, rank.stream).run(by, found);
           return rank.group.status();
         });
     EXPECT_EQ(complaints, "");
@@ -90,30 +95,32 @@ TEST_P(FusedAcrossHosts, EachRowCrossesOnce) {
 
 TEST_P(FusedAcrossHosts, GatherHasTheBitsOfOneHost) {
   const HostsCase& hosts = GetParam();
-  const Problem problem{.op = Op::kAllGatherMatmul,
-                        .a = {300L * hosts.ranks(), 1024},
-                        .n = {24},
-                        .dtype = DType::kBF16,
-                        .dim = 0,
-                        .ranks = hosts.ranks()};
-  std::vector<std::vector<std::byte>> across(static_cast<std::size_t>(hosts.ranks()));
-  auto here = across;
-  Complaints complaints;
-  complaints.add(on_ranks(quick_config(), [&](RankContextOfTest& rank, Complaints& found) -> Result<void> {
-    RankRun run(problem, rank.group, rank.device, rank.stream);
-    run.run(Algorithm::kPipelined, found);
-    across[static_cast<std::size_t>(rank.group.rank())] = run.bytes();
-    return {};
-  }));
-  test::on_ranks({{{DeviceKind::kCpu}, hosts.ranks()}}, quick_config(), complaints,
-                 [&](RankContextOfTest& rank) -> Result<void> {
-                   RankRun run(problem, rank.group, rank.device, rank.stream);
-                   run.run(Algorithm::kPipelined, complaints);
-                   here[static_cast<std::size_t>(rank.group.rank())] = run.bytes();
-                   return {};
-                 });
-  EXPECT_EQ(complaints.text(), "\n");
-  EXPECT_EQ(across, here);
+  for (const Algorithm algorithm : {Algorithm::kPipelined, Algorithm::kNative}) {
+    const Problem problem{.op = Op::kAllGatherMatmul,
+                          .a = {300L * hosts.ranks(), 1024},
+                          .n = {24},
+                          .dtype = DType::kBF16,
+                          .dim = 0,
+                          .ranks = hosts.ranks()};
+    std::vector<std::vector<std::byte>> across(static_cast<std::size_t>(hosts.ranks()));
+    auto here = across;
+    Complaints complaints;
+    complaints.add(on_ranks(quick_config(), [&](RankContextOfTest& rank, Complaints& found) -> Result<void> {
+      RankRun run(problem, rank.group, rank.device, rank.stream);
+      run.run(algorithm, found);
+      across[static_cast<std::size_t>(rank.group.rank())] = run.bytes();
+      return {};
+    }));
+    test::on_ranks({{{DeviceKind::kCpu}, hosts.ranks()}}, quick_config(), complaints,
+                   [&](RankContextOfTest& rank) -> Result<void> {
+                     RankRun run(problem, rank.group, rank.device, rank.stream);
+                     run.run(algorithm, complaints);
+                     here[static_cast<std::size_t>(rank.group.rank())] = run.bytes();
+                     return {};
+                   });
+    EXPECT_EQ(complaints.text(), "\n");
+    EXPECT_EQ(across, here) << to_string(algorithm);
+  }
 }
 
 /// What is cut, and what a rank refuses, ends on every rank of every host in an error that says so.
@@ -123,7 +130,12 @@ TEST_P(FusedAcrossHosts, ACutLinkAndARefusedCallEndOnAllRanks) {
   const HostsCase& hosts = GetParam();
   const Problem problem{
       .op = Op::kAllGatherMatmul, .a = {8L * hosts.ranks(), 16}, .n = {4}, .dim = 0, .ranks = hosts.ranks()};
-  for (const bool cuts : {true, false}) {
+  using Way = std::pair<bool, Algorithm>;
+  for (const auto& [cuts_link, algorithm] :
+       {Way{true, Algorithm::kPipelined}, Way{true, Algorithm::kNative}, Way{false, Algorithm::kPipelined},
+        Way{false, Algorithm::kNative}}) {
+    const bool cuts = cuts_link;
+    const Algorithm by = algorithm;
     const std::string complaints =
         on_ranks(config, [&](RankContextOfTest& rank, Complaints&) -> Result<void> {
           if (cuts) {
@@ -134,7 +146,7 @@ TEST_P(FusedAcrossHosts, ACutLinkAndARefusedCallEndOnAllRanks) {
           RankRun run(problem, rank.group, rank.device, rank.stream);
           Complaints unread;
           try {
-            run.run(Algorithm::kPipelined, unread);
+            run.run(by, unread);
           } catch (const harness::Failure&) {
           }
           const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);

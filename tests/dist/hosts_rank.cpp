@@ -4,7 +4,7 @@
 ///
 ///   hosts_rank check                      every problem by every algorithm, against f64
 ///   hosts_rank loop SECONDS [KILLED]      gathers until one fails; rank KILLED kills itself
-///   hosts_rank time M N K ITERATIONS      medians of serial and pipelined, of both ops, as JSON
+///   hosts_rank time M N K ITERATIONS      medians of all algorithms that run, of both ops, as JSON
 ///
 /// Prints one line a rank. Exits 1 for wrong results, 3 for an error of the group.
 
@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <string>
 #include <tandem/bootstrap/launched.hpp>
 #include <tandem/transport/mpi.hpp>
@@ -73,6 +74,9 @@ int check(Rank& rank) {
       run.run(algorithm, complaints);
       ++count;
     }
+    if (rank.device->id().kind == DeviceKind::kCuda) continue;  // its kernels take 512 rows or more
+    run.run_native(complaints);
+    ++count;
   }
   harness::take(rank.group->all_gather({}, "the end"));
   fmt::print("rank {} of {} on host {} of {}: {} cases {}\n", rank.group->rank(), rank.group->size(),
@@ -129,22 +133,25 @@ double ms_of(Rank& rank, const std::function<void()>& call) {
       .count();
 }
 
-/// Both algorithms take turns.
+/// The algorithms take turns.
 int time(Rank& rank, std::int64_t m, std::int64_t n, std::int64_t k, int iterations) {
   std::string text;
   for (const harness::Op op : {harness::Op::kAllGatherMatmul, harness::Op::kMatmulReduceScatter}) {
     const harness::Problem problem{.op = op, .a = {m, k}, .n = {n}, .dim = 0, .ranks = rank.group->size()};
     RankRunAcrossHosts run(problem, *rank.group, *rank.device, *rank.stream);
-    std::vector<double> ms[2];
+    std::map<Algorithm, std::vector<double>> ms = {{Algorithm::kSerial, {}}, {Algorithm::kPipelined, {}}};
+    if (is_native_across_hosts(problem, rank.group->num_hosts())) ms[Algorithm::kNative];
     for (int i = -1; i < iterations; ++i) {  // the first round makes the memory
-      for (const Algorithm algorithm : {Algorithm::kSerial, Algorithm::kPipelined}) {
+      for (auto& [algorithm, all] : ms) {
         const double took = ms_of(rank, [&] { run.run_only(algorithm); });
-        if (i >= 0) ms[algorithm == Algorithm::kPipelined ? 1 : 0].push_back(took);
+        if (i >= 0) all.push_back(took);
       }
     }
-    text += fmt::format(
-        R"({}{{"op": "{}", "m": {}, "n": {}, "k": {}, "serial_ms": {:.2f}, "pipelined_ms": {:.2f}}})",
-        text.empty() ? "" : ", ", to_string(op), m, n, k, median(ms[0]), median(ms[1]));
+    text += fmt::format(R"({}{{"op": "{}", "m": {}, "n": {}, "k": {})", text.empty() ? "" : ", ",
+                        to_string(op), m, n, k);
+    for (const auto& [algorithm, all] : ms)
+      text += fmt::format(R"(, "{}_ms": {:.2f})", to_string(algorithm), median(all));
+    text += "}";
   }
   if (rank.group->rank() == 0) fmt::print("[{}]\n", text);
   return 0;

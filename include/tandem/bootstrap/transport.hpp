@@ -48,6 +48,9 @@ class Transport {
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
+  /// How many multiprocessors of a GPU its kernels use at most, each of them all that one has; 0: it has no
+  /// kernels. Products that wait for what it brings leave so many free.
+  [[nodiscard]] virtual int num_multiprocessors() const { return 0; }
   /// Enqueues the start of an exchange. The stream goes on at once. The bytes must stay as they are until the
   /// wait for it is done.
   /// Errors:  kUnsupported for a stream of a device that this transport does not serve.

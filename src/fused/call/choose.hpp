@@ -48,9 +48,7 @@ template <class Entry, class Problem>
 [[nodiscard]] Candidate candidate_of(const Entry& algorithm, const Problem& problem, const Device& device,
                                      const std::optional<Prediction>& us, const cost::Row* measured) {
   Candidate candidate{.algorithm = algorithm.name};
-  Support support = algorithm.can_run(problem, device);
-  if (algorithm.name == Algorithm::kNative && problem.num_hosts > 1)
-    support = Support::no("ranks are on several hosts");
+  const Support support = algorithm.can_run(problem, device);
   if (!support) candidate.why_not = support.why_not;
   if (support && us) candidate.predicted_us = (*us).*algorithm.predicted_us;
   if (!support || measured == nullptr) return candidate;

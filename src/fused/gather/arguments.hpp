@@ -9,6 +9,7 @@
 #include <tandem/device/device.hpp>
 #include <tandem/fused/report.hpp>
 
+#include "bootstrap/hosts.hpp"
 #include "fused/gather/call.hpp"
 #include "fused/gather/problem.hpp"
 
@@ -60,6 +61,9 @@ template <class Args>
                         .num_b = static_cast<int>(args.b.size()),
                         .keeps_gathered = args.gathered.has_value()};
   for (const TensorView& b : args.b) problem.sum_n += b.size(1);
+  if (const auto* const link = bootstrap::link_of(group);
+      link != nullptr && device.id().kind == DeviceKind::kCuda)
+    problem.left_free = link->transport->num_multiprocessors();
   return problem;
 }
 /// Which shards have strides that need a copy.

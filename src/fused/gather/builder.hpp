@@ -39,8 +39,8 @@ struct GatherRoots {
 
 /// Which part of the gathered dim is in place.
 struct Arrived {
-  Shard part;       ///< of a
-  int source = -1;  ///< whose; -1: all ranks'
+  Shard part;             ///< of a
+  int source = -1;        ///< whose; -1: all ranks'
   bool is_chunk = false;  ///< `part` is less than all that the source has
 };
 

@@ -5,6 +5,7 @@
 
 #include "base/format.hpp"
 #include "cost/transfers.hpp"
+#include "fused/call/host_chunks.hpp"
 #include "fused/call/scaled_checks.hpp"
 
 namespace tandem::fused {
@@ -43,6 +44,41 @@ NativeChunks over_a_link(const GatherProblem& problem) {
     if (chunks.by_shard_rule) return chunks;
   }
   return cut(problem, whole);
+}
+
+NativeBlock block_of(const GatherProblem& problem, const NativeChunks& chunks, int idx) {
+  if (num_native_blocks(problem) == 1) return {{0, chunks.count}, {0, problem.total()}};
+  const int ranks = problem.ranks_per_host();
+  const std::int64_t first = idx * ranks * chunks.per_rank;
+  const std::int64_t begin = problem.part_of(idx * ranks).offset;
+  const Shard last = problem.part_of((idx + 1) * ranks - 1);
+  return {{first, std::min(ranks * chunks.per_rank, chunks.count - first)},
+          {begin, last.offset + last.size - begin}};
+}
+
+/// Whether the chunks of each block are cut by the shard rule, too. All but the last one are full.
+bool is_in_blocks(const GatherProblem& problem, const NativeChunks& chunks) {
+  const NativeBlock last = block_of(problem, chunks, num_native_blocks(problem) - 1);
+  const std::int64_t rows = last.units.size * problem.unit_rows();
+  return last.chunks.size > 0 && shard_stride(rows, static_cast<int>(last.chunks.size)) == chunks.rows;
+}
+
+/// The chunks in which shards cross to other hosts, or as many as the shard rule can tell apart. A product
+/// that waits for chunks loses less by small ones than products of a chunk each.
+NativeChunks between_hosts(const GatherProblem& problem) {
+  const bool is_gpu = problem.device.kind == DeviceKind::kCuda;
+  const std::int64_t whole = shard_rows(problem);
+  const HostChunks wanted = HostChunks::of(whole / problem.unit_rows(), problem.unit_rows(),
+                                           problem.unit_elements() * size_bytes(problem.dtype),
+                                           is_gpu ? HostChunks::Least{.rows = 512} : HostChunks::Least{});
+  for (std::int64_t count = wanted.count; count > 1; --count) {
+    if (whole % count != 0) continue;
+    const NativeChunks chunks = cut(problem, whole / count);
+    if (chunks.by_shard_rule && is_in_blocks(problem, chunks)) return chunks;
+  }
+  NativeChunks chunks = cut(problem, whole);
+  chunks.by_shard_rule = chunks.by_shard_rule && is_in_blocks(problem, chunks);
+  return chunks;
 }
 
 /// By sizes alone: whether a copy engine brings a whole shard in time. Smaller chunks would only keep the
@@ -94,6 +130,7 @@ gemm::Scale scale_of_a(const GatherProblem& problem) {
 }  // namespace
 
 NativeChunks native_chunks(const GatherProblem& problem) {
+  if (problem.num_hosts > 1) return between_hosts(problem);
   const std::int64_t whole = shard_rows(problem);
   if (problem.pulls) return problem.has_link ? over_a_link(problem) : cut(problem, whole);
   if (whole % kChunkRows == 0 && !comes_whole_in_time(problem)) {
@@ -101,6 +138,14 @@ NativeChunks native_chunks(const GatherProblem& problem) {
     if (chunks.by_shard_rule) return chunks;
   }
   return cut(problem, whole);
+}
+
+int num_native_blocks(const GatherProblem& problem) {
+  return problem.ranks_per_host() > 1 ? problem.num_hosts : 1;
+}
+
+NativeBlock native_block(const GatherProblem& problem, int idx) {
+  return block_of(problem, native_chunks(problem), idx);
 }
 
 gemm::Product planned_product(const GatherProblem& problem) {
@@ -115,11 +160,13 @@ gemm::Product planned_product(const GatherProblem& problem) {
           .fast_accum = problem.fast_accum && !problem.is_scaled_by_blocks()};
 }
 
-gemm::Product agreed_product(const GatherProblem& problem, int piece_peers) {
+gemm::Product agreed_product(const GatherProblem& problem, int piece_peers, int block) {
   const NativeChunks chunks = native_chunks(problem);
+  const NativeBlock part = block_of(problem, chunks, block);
   gemm::Product product = planned_product(problem);
-  product.arrival = gemm::Chunks{.count = chunks.count,
-                                 .together = chunks.per_rank,
+  if (!problem.gathers_last()) product.m = part.units.size * problem.unit_rows();
+  product.arrival = gemm::Chunks{.count = part.chunks.size,
+                                 .together = problem.num_hosts > 1 ? 1 : chunks.per_rank,
                                  .complete = chunks.per_rank,
                                  .in_pieces = piece_peers * chunks.per_rank,
                                  .in_order = false,
@@ -139,12 +186,21 @@ Support can_run_native(const GatherProblem& problem, const Device& device) {
     return Support::no(fmt::format("every rank has to have rows, and of {} at dim {} rank {} has none",
                                    to_string(problem.sizes), problem.dim, others));
   }
+  if (is_few && problem.num_hosts > 1) {
+    return Support::no(fmt::format("{} rows, and across hosts it takes {} or more", problem.rows(),
+                                   kFewestRowsByCopies));
+  }
   if (is_few) {
     return Support::no(fmt::format("{} rows, and fewer than {} have to go in pieces to all ranks",
                                    problem.rows(), kFewestRowsByCopies));
   }
-  const gemm::Product product = agreed_product(problem, 0);
-  return is_taken(product, device) ? Support::yes() : gemm::can_run(product, device);
+  if (problem.num_hosts > 1 && !native_chunks(problem).by_shard_rule)
+    return Support::no("shards are uneven, and hosts have several ranks or units several rows");
+  for (int block = 0; block < num_native_blocks(problem); ++block) {
+    const gemm::Product product = agreed_product(problem, 0, block);
+    if (!is_taken(product, device)) return gemm::can_run(product, device);
+  }
+  return Support::yes();
 }
 
 bool pieces_keep_pace(const GatherProblem& problem) {
@@ -157,7 +213,7 @@ bool pieces_keep_pace(const GatherProblem& problem) {
 
 int piece_peers(const GatherProblem& problem, const Device& device) {
   if (device.id().kind != DeviceKind::kCuda || problem.world == 1 || problem.world > gemm::kMostPieceRanks ||
-      problem.num_also_gathered > 0 || problem.gathers_last()) {
+      problem.num_hosts > 1 || problem.num_also_gathered > 0 || problem.gathers_last()) {
     return 0;
   }
   const int others = problem.world - 1;

@@ -25,12 +25,21 @@ struct NativeChunks {
 /// Of a problem that can_run_native() accepts.
 [[nodiscard]] NativeChunks native_chunks(const GatherProblem& problem);
 
+/// Rows that one product consumes as they arrive: all of them, or those of one host, where several hosts have
+/// several ranks. So the words of a block are those of this host's ranks, one after the other.
+struct NativeBlock {
+  Shard chunks;
+  Shard units;
+};
+[[nodiscard]] int num_native_blocks(const GatherProblem& problem);
+[[nodiscard]] NativeBlock native_block(const GatherProblem& problem, int idx);
+
 /// The product of all rows with the planned columns: bf16 where the problem does not say the type of out.
 [[nodiscard]] gemm::Product planned_product(const GatherProblem& problem);
 
 /// The product that all ranks ask for alike, of the planned columns: what differs between ranks is no reason
-/// for another algorithm.
-[[nodiscard]] gemm::Product agreed_product(const GatherProblem& problem, int piece_peers);
+/// for another algorithm. Of one block.
+[[nodiscard]] gemm::Product agreed_product(const GatherProblem& problem, int piece_peers, int block = 0);
 
 /// Whether the problem can be gathered natively at all. All ranks come to the same answer: it looks at what
 /// they have agreed on only.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/format.hpp"
 #include "base/with_last.hpp"
@@ -36,11 +37,11 @@ gemm::Product own_product(gemm::Product planned, const GatherProblem& problem, c
 
 namespace {
 
-/// Of b number i of this rank.
-gemm::Product async_product(const GatherProblem& problem, const GatherCall& call, int i) {
+/// Of b number i of this rank, and a block of rows.
+gemm::Product async_product(const GatherProblem& problem, const GatherCall& call, int i, int block) {
   const auto idx = static_cast<std::size_t>(i);
   const TensorView& b = call.b[idx];
-  gemm::Product product = own_product(agreed_product(problem, problem.piece_peers), problem, call, i);
+  gemm::Product product = own_product(agreed_product(problem, problem.piece_peers, block), problem, call, i);
   product.b_is_column_major = !b.is_contiguous();
   product.is_aligned = gemm::is_aligned_async_input(b) && gemm::is_aligned_async_input(call.out[idx]) &&
                        (problem.copies_a() || gemm::is_aligned_async_input(call.a));
@@ -55,13 +56,16 @@ const char* why_not_consumed(const GatherProblem& problem, const TensorView& b) 
 }
 
 bool is_consumed(const GatherProblem& problem, const GatherCall& call, int i, const Device& device) {
-  return why_not_consumed(problem, call.b[static_cast<std::size_t>(i)]) == nullptr &&
-         gemm::choose(async_product(problem, call, i), device) != nullptr;
+  if (why_not_consumed(problem, call.b[static_cast<std::size_t>(i)]) != nullptr) return false;
+  for (int block = 0; block < num_native_blocks(problem); ++block) {
+    if (gemm::choose(async_product(problem, call, i, block), device) == nullptr) return false;
+  }
+  return true;
 }
 
-/// Whether what peers tell of still has to come over a link.
+/// Whether what peers tell of still has to come over a link that is simulated.
 bool crosses_link(const GatherProblem& problem) {
-  return problem.pulls && problem.has_link;
+  return problem.pulls && problem.has_link && problem.num_hosts == 1;
 }
 
 /// A native gather while it is written down.
@@ -83,8 +87,14 @@ class NativeGather {
     return !problem.pulls &&
            (problem.piece_peers < problem.world - 1 || (problem.has_sharded_scale() && problem.world > 1));
   }
-  static bool has_side(const GatherProblem& problem) { return pushes(problem) || crosses_link(problem); }
+  static bool has_side(const GatherProblem& problem) {
+    return pushes(problem) || crosses_link(problem) || problem.num_hosts > 1;
+  }
   [[nodiscard]] int rank() const { return gather_.rank(); }
+  // Of several hosts, peers are ranks of this one. What comes from another host is its partner's to pass on.
+  [[nodiscard]] int num_local() const { return problem_.ranks_per_host(); }
+  [[nodiscard]] int local() const { return rank() % num_local(); }
+  [[nodiscard]] int peer_behind(int step) const { return (local() - step + num_local()) % num_local(); }
   [[nodiscard]] program::Builder& steps() { return gather_.steps(); }
   [[nodiscard]] Shard own() const { return problem_.part_of(rank()); }
   [[nodiscard]] bool resets() const { return !counts_ && problem_.world > 1; }
@@ -99,16 +109,24 @@ class NativeGather {
     return part_of(words_, 0, first, std::min(chunks_.per_rank, chunks_.count - first));
   }
 
+  /// Rows of chunk `idx` of a rank's shard, among all rows.
+  [[nodiscard]] Shard rows_of_chunk(int source, std::int64_t idx) const;
+
   void add_roots();
   void add_scale_roots(Space data, std::int64_t at);
   void publish();
+  void exchange_with_hosts();
+  void pass_on(int source, std::int64_t idx);
   void bring_over_link();
   void read_rest(int source);
   void push_to_all();
   void push_to(int peer);
   void push_scales_to(int peer);
   void consume();
+  [[nodiscard]] program::Product arriving(int block) const;
   void multiply_the_rest();
+  [[nodiscard]] Operand in_block(RootId root, int block) const;
+  [[nodiscard]] Operand units_in_block(RootId root, int block) const;
   void keep_gathered();
 
   const GatherProblem& problem_;
@@ -158,7 +176,8 @@ void NativeGather::add_roots() {
                             {(needs.workspace_bytes - words_at) / size_bytes(DType::kU32)}, DType::kU32);
     steps().set_word_value(1);
   }
-  steps().set_chunks(chunks_.count, chunks_.per_rank);
+  // Where a host has one rank, all chunks come from that.
+  steps().set_chunks(chunks_.count, num_local() == 1 ? chunks_.count : chunks_.per_rank);
 
   const Space data = counts_ ? Space::kInbox : Space::kWorkspace;
   gather_.roots().travels.front().gathered = steps().at(data, 0, "inbox", a.sizes, problem_.dtype);
@@ -204,14 +223,15 @@ GatherProgram NativeGather::build() {
   if (has_side(problem_))
     steps().join(kCurrent, kSide);  // a is ready, and so is what earlier work made of it
   if (crosses_link(problem_)) bring_over_link();
+  if (problem_.num_hosts > 1) exchange_with_hosts();
   // Eager pushes are enqueued first, so that they begin at once. A recording begins with what comes first on
   // the caller's lane without delay.
-  if (counts_ && !problem_.pulls) push_to_all();
+  if (counts_ && !problem_.pulls && problem_.num_hosts == 1) push_to_all();
   consume();
-  if (!counts_) push_to_all();
+  if (!counts_ && problem_.num_hosts == 1) push_to_all();
   multiply_the_rest();
   if (problem_.keeps_gathered) keep_gathered();
-  if (pushes(problem_)) steps().join(kSide, kCurrent);
+  if (pushes(problem_) || problem_.num_hosts > 1) steps().join(kSide, kCurrent);
   return {gather_.take(), gather_.roots()};
 }
 
@@ -223,10 +243,13 @@ void NativeGather::publish() {
                  part_of(gather_.travel(i).gathered, 0, part.offset, part.size),
                  i == 0 ? std::optional(StepKind::kPublish) : std::nullopt);
   }
+  // Without other hosts, products await one word a rank.
   const Operand words = words_of(rank());
-  for (int step = 1; step < problem_.world; ++step) {
-    const int peer = (rank() - step + problem_.world) % problem_.world;
-    steps().write_word(kCurrent, peer, part_of(words_, 0, words.first, 1), StepKind::kTell, 0);
+  const std::int64_t told = problem_.num_hosts > 1 ? words.size : 1;
+  for (int step = 1; step < num_local(); ++step) {
+    for (std::int64_t i = 0; i < told; ++i)
+      steps().write_word(kCurrent, peer_behind(step), part_of(words_, 0, words.first + i, 1), StepKind::kTell,
+                         0);
   }
 }
 
@@ -241,15 +264,15 @@ void NativeGather::bring_over_link() {
 void NativeGather::read_rest(int source) {
   for (int i = 0; i < static_cast<int>(gather_.tensors().size()); ++i) {
     const Operand rows = gather_.arrived(i, gather_.from(source));
-    steps().read(kCurrent, source, rows, rows);
+    steps().read(kCurrent, source % num_local(), rows, rows);
   }
 }
 
 /// To one peer at a time, in the order in which they will read the shard; to none that the products send it
 /// to. Scales, which they do not send, go first.
 void NativeGather::push_to_all() {
-  for (int step = 1; step < problem_.world; ++step) {
-    const int peer = (rank() - step + problem_.world) % problem_.world;
+  for (int step = 1; step < num_local(); ++step) {
+    const int peer = peer_behind(step);
     if (problem_.has_sharded_scale()) push_scales_to(peer);
     if (step > problem_.piece_peers) push_to(peer);
   }
@@ -278,43 +301,136 @@ void NativeGather::push_to(int peer) {
   }
 }
 
+Shard NativeGather::rows_of_chunk(int source, std::int64_t idx) const {
+  const Shard part = problem_.part_of(source);
+  const std::int64_t begin = std::min(idx * chunks_.rows, part.size * problem_.unit_rows());
+  const std::int64_t end = std::min(begin + chunks_.rows, part.size * problem_.unit_rows());
+  return {part.offset * problem_.unit_rows() + begin, end - begin};
+}
+
+/// The own shard goes to this rank's partners, chunk by chunk, and theirs come into the slot, where products
+/// read them. All is enqueued before a product, as kernels that wait may keep what comes behind them.
+void NativeGather::exchange_with_hosts() {
+  struct Coming {
+    int source;
+    std::int64_t idx;
+    std::vector<std::size_t> steps;
+  };
+  std::vector<Coming> all;
+  const std::int64_t first_own = rows_of_chunk(rank(), 0).offset;
+  for (int step = 1; step < problem_.num_hosts; ++step) {
+    const int ranks_on = step * num_local();
+    const int to = (rank() + ranks_on) % problem_.world;
+    const int from = (rank() - ranks_on + problem_.world) % problem_.world;
+    for (std::int64_t idx = 0; idx < chunks_.per_rank; ++idx) {
+      const Shard sent = rows_of_chunk(rank(), idx);
+      const Shard received = rows_of_chunk(from, idx);
+      const auto exchange = [&](RootId own, RootId slot) {
+        return steps().exchange(kSide, to, part_of(own, 0, sent.offset - first_own, sent.size), from,
+                                part_of(slot, 0, received.offset, received.size));
+      };
+      Coming& coming = all.emplace_back(Coming{from, idx, {}});
+      if (problem_.has_sharded_scale()) coming.steps.push_back(exchange(own_scales_, slot_scales_));
+      coming.steps.push_back(exchange(own_rows_, slot_rows_));
+    }
+  }
+  if (!problem_.pulls) push_to_all();
+  for (const Coming& coming : all) {
+    for (const std::size_t step : coming.steps) steps().exchanged(kSide, step);
+    if (rows_of_chunk(coming.source, coming.idx).size > 0) pass_on(coming.source, coming.idx);
+  }
+}
+
+/// What has come from another host: to the ranks of this host, or where they read it, and a word to each.
+void NativeGather::pass_on(int source, std::int64_t idx) {
+  const Shard rows = rows_of_chunk(source, idx);
+  const Operand word = part_of(words_, 0, words_of(source).first + idx, 1);
+  steps().write_word(kSide, local(), word);
+  for (int step = 1; step < num_local(); ++step) {
+    const int peer = peer_behind(step);
+    for (const RootId slot : {slot_scales_, slot_rows_}) {
+      const Operand chunk = part_of(slot, 0, rows.offset, rows.size);
+      if (!problem_.pulls && slot != program::kNone) steps().put(kSide, peer, chunk, chunk);
+    }
+    steps().write_word(kSide, peer, word);
+  }
+}
+
+Operand NativeGather::units_in_block(RootId root, int block) const {
+  const Shard units = native_block(problem_, block).units;
+  return num_native_blocks(problem_) == 1 ? all_of(root) : part_of(root, 0, units.offset, units.size);
+}
+
+/// Of a root that has rows.
+Operand NativeGather::in_block(RootId root, int block) const {
+  const Shard units = native_block(problem_, block).units;
+  const std::int64_t unit_rows = problem_.unit_rows();
+  return num_native_blocks(problem_) == 1
+             ? all_of(root)
+             : part_of(root, 0, units.offset * unit_rows, units.size * unit_rows);
+}
+
 /// Products that consume the chunks as they come; or, where there is none to make, what the other ranks'
 /// products need of this one's, and a wait for theirs.
 void NativeGather::consume() {
-  const Operand own_words = words_of(rank());
-  program::Product product{.a = all_of(slot_rows_), .b = {}, .out = {}};
-  product.arrival = program::Arrival{.words = all_of(crosses_link(problem_) ? arrived_ : words_),
-                                     .own = all_of(own_rows_),
-                                     .first_own = own_words.first,
-                                     .num_own = own_words.size,
-                                     .held = problem_.pulls,
-                                     .piece_peers = problem_.piece_peers,
-                                     .flags = flags_,
-                                     .own_in_pieces = sends_own(),
-                                     .begins_early = resets()};
   if (problem_.first_consumed < 0) {
-    if (problem_.piece_peers > 0) steps().product(kCurrent, product);
+    if (problem_.piece_peers > 0) steps().product(kCurrent, arriving(0));
     return;
   }
+  // The own host's rows are there first, then those of the hosts in the order in which they send.
+  const int num_blocks = num_native_blocks(problem_);
+  const int own_block = num_blocks == 1 ? 0 : rank() / num_local();
+  bool is_first = true;
+  for (int step = 0; step < num_blocks; ++step) {
+    const int block = (own_block - step + num_blocks) % num_blocks;
+    program::Product product = arriving(block);
+    for (int i = problem_.first_consumed; i < problem_.num_b; ++i) {
+      if (problem_.is_by_mm(i)) continue;
+      const GatherRoots::PerB& per_b = gather_.roots().per_b[static_cast<std::size_t>(i)];
+      product.b = all_of(per_b.b);
+      product.out = units_in_block(per_b.out, block);
+      product.bias = all_of(per_b.bias);
+      product.b_scale = all_of(per_b.b_scale);
+      product.result_scale = all_of(per_b.result_scale);
+      product.arrival->sends = is_first;
+      product.arrival->begins_early = is_first && resets();
+      steps().product(kCurrent, product);
+      is_first = false;
+    }
+  }
+}
+
+/// The product of a block's rows, but for what it multiplies them with.
+program::Product NativeGather::arriving(int block) const {
+  const NativeBlock rows = native_block(problem_, block);
+  const bool is_all = num_native_blocks(problem_) == 1;
+  const Operand own_words = words_of(rank());
+  const bool has_own = is_all || block == rank() / num_local();
+  const RootId words = crosses_link(problem_) ? arrived_ : words_;
+  program::Product product{.a = in_block(slot_rows_, block), .b = {}, .out = {}};
+  product.arrival = program::Arrival{
+      .words = is_all ? all_of(words) : part_of(words, 0, rows.chunks.offset, rows.chunks.size),
+      .together = problem_.num_hosts > 1 ? 1 : 0,
+      .left_free = problem_.left_free,
+      .held = problem_.pulls,
+      .piece_peers = problem_.piece_peers,
+      .flags = flags_,
+      .own_in_pieces = sends_own(),
+      .begins_early = resets()};
+  // The first chunk that is taken comes to this rank itself, also where none is its own.
+  product.arrival->first_own = own_words.first % (num_local() * chunks_.per_rank);
+  product.arrival->num_own = has_own ? own_words.size : 0;
+  if (is_all) product.arrival->first_own = own_words.first;
+  if (has_own) product.arrival->own = all_of(own_rows_);
   if (problem_.has_sharded_scale()) {
-    product.a_scale = all_of(slot_scales_);
+    product.a_scale = in_block(slot_scales_, block);
     product.arrival->own_scale = all_of(own_scales_);
   } else if (all_scales_ != program::kNone) {
-    product.a_scale = all_of(all_scales_);
+    product.a_scale = problem_.scale_mode == ScaleMode::kTensorwise ? all_of(all_scales_)
+                                                                    : units_in_block(all_scales_, block);
   }
   product.fast_accum = problem_.fast_accum;
-  for (int i = problem_.first_consumed; i < problem_.num_b; ++i) {
-    if (problem_.is_by_mm(i)) continue;
-    const GatherRoots::PerB& per_b = gather_.roots().per_b[static_cast<std::size_t>(i)];
-    product.b = all_of(per_b.b);
-    product.out = all_of(per_b.out);
-    product.bias = all_of(per_b.bias);
-    product.b_scale = all_of(per_b.b_scale);
-    product.result_scale = all_of(per_b.result_scale);
-    steps().product(kCurrent, product);
-    product.arrival->sends = false;
-    product.arrival->begins_early = false;
-  }
+  return product;
 }
 
 // Also without a product to make: the peers count on it that every op awaits all of them (symm/inbox.hpp).
@@ -326,9 +442,11 @@ void NativeGather::multiply_the_rest() {
     const bool is_awaited = step > problem_.piece_peers || problem_.has_sharded_scale();
     if (waits && step > 0 && is_awaited && !crosses_link(problem_)) {
       const Operand words = words_of(source);
-      steps().await(kCurrent, source, problem_.pulls ? part_of(words_, 0, words.first, 1) : words);
+      const bool is_one = problem_.pulls && problem_.num_hosts == 1;
+      steps().await(kCurrent, source % num_local(), is_one ? part_of(words_, 0, words.first, 1) : words);
     }
-    if (problem_.pulls && step > 0 && problem_.by_mm != 0) read_rest(source);
+    const bool is_elsewhere = step > 0 && source % num_local() != local();
+    if (problem_.pulls && is_elsewhere && problem_.by_mm != 0) read_rest(source);
     gather_.multiply(kCurrent, gather_.from(source), {}, [this](int i) { return problem_.is_by_mm(i); });
   }
 }
@@ -339,8 +457,12 @@ void NativeGather::keep_gathered() {
   for (int step = 1; problem_.pulls && step < problem_.world; ++step) {
     const int source = (rank() + step) % problem_.world;
     const Shard part = problem_.part_of(source);
-    steps().read(kCurrent, source, part_of(a.gathered, 0, part.offset, part.size),
-                 part_of(a.whole, 0, part.offset, part.size));
+    const Operand from = part_of(a.gathered, 0, part.offset, part.size);
+    const Operand to = part_of(a.whole, 0, part.offset, part.size);
+    if (source % num_local() == local())
+      steps().copy(kCurrent, from, to);
+    else
+      steps().read(kCurrent, source % num_local(), from, to);
   }
   if (problem_.pulls) return gather_.keep_own(kCurrent, {});
   const std::int64_t behind = own().offset + own().size;
@@ -361,7 +483,7 @@ GatherProgram build_native_gather(const GatherProblem& problem, int rank, const 
 }
 
 void ask_native(const GatherCall& call, const Device& device, GatherProblem& problem) {
-  problem.pulls = problem.device.kind == DeviceKind::kCpu && problem.world > 1;
+  problem.pulls = problem.device.kind == DeviceKind::kCpu && problem.ranks_per_host() > 1;
   if (problem.asked == Algorithm::kSerial || problem.asked == Algorithm::kPipelined || problem.quantize)
     return;
   problem.piece_peers = piece_peers(problem, device);
@@ -394,7 +516,7 @@ Notes native_gather_notes(const GatherProblem& problem, const GatherCall& call, 
     const char* const why = why_not_consumed(problem, b);
     notes.reason +=
         fmt::format("; out[{}] by mm: {}", i,
-                    why != nullptr ? why : gemm::can_run(async_product(problem, call, i), device).why_not);
+                    why != nullptr ? why : gemm::can_run(async_product(problem, call, i, 0), device).why_not);
   }
   return notes;
 }

@@ -60,6 +60,7 @@ std::size_t hash_of(const GatherProblem& p) {
   hash.add(p.num_b).add(p.sum_n).add(p.keeps_gathered).add(p.copied).add(p.has_bias).add(p.by_mm);
   hash.add(p.batch_invariant).add(p.checks_nan);
   hash.add(p.first_consumed).add(p.aligns_own).add(p.orders_scale).add(p.fast_accum);
+  hash.add(p.left_free);
   for (const GatherProblem::AlsoGathered& one : p.also_gather) hash.add(one.dtype).add(one.last);
   return hash.value();
 }

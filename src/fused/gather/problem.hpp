@@ -59,7 +59,9 @@ struct GatherProblem {
   std::uint64_t by_mm = 0;    ///< bit min(i, 63): b[i] is multiplied behind its waits, by plain products
   int first_consumed = -1;    ///< the first b whose product consumes a as it arrives; -1: none
   bool orders_scale = false;  ///< all rows' scales are copied into the order of the rows
-  bool aligns_own = false;    ///< the shard goes into the inbox: products cannot send it from where it is
+  /// Multiprocessors that products leave to the kernels that bring rows from other hosts.
+  int left_free = 0;
+  bool aligns_own = false;  ///< the shard goes into the inbox: products cannot send it from where it is
 
   [[nodiscard]] int ranks_per_host() const { return world / num_hosts; }
   [[nodiscard]] bool gathers_last() const { return dim == sizes.size() - 1; }

@@ -1,8 +1,10 @@
 #include "transport/cuda/nccl.hpp"
 
+#include <cstdlib>
 #include <cstring>
 #include <span>
 
+#include "base/environment.hpp"
 #include "base/format.hpp"
 #include "base/try.hpp"
 #include "transport/cuda/nccl_transport.hpp"
@@ -30,6 +32,13 @@ Result<ncclUniqueId> agree_on_id(const NcclApi& api, int rank, int size, Store& 
   return id;
 }
 
+/// Of its kernels: as NCCL's own variable says, or else enough for a link of 100 GB/s.
+int most_blocks() {
+  constexpr int kEnough = 8;
+  const int asked = std::atoi(environment_variable("NCCL_MAX_CTAS").value_or("0").c_str());
+  return asked > 0 ? asked : kEnough;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<Transport>> open_nccl(int rank, int size, Store& store, Device& device) {
@@ -39,11 +48,11 @@ Result<std::shared_ptr<Transport>> open_nccl(int rank, int size, Store& store, D
   TANDEM_ASSIGN(const ncclUniqueId id, agree_on_id(*api, rank, size, store, deadline));
   const int gpu = device.id().index;
   auto communicator = std::make_shared<NcclCommunicator>(*api, gpu, rank);
-  TANDEM_TRY(communicator->init(id, size, deadline, []() -> Result<void> { return {}; }));
+  const NcclTransport::Identity self{.rank = rank, .size = size, .most_blocks = most_blocks()};
+  TANDEM_TRY(communicator->init(
+      id, size, deadline, []() -> Result<void> { return {}; }, self.most_blocks));
   TANDEM_ASSIGN(auto stream, device.create_stream(kMostUrgent));
-  return std::make_shared<NcclTransport>(*api, std::move(communicator),
-                                         NcclTransport::Identity{.rank = rank, .size = size}, gpu,
-                                         std::move(stream), device);
+  return std::make_shared<NcclTransport>(*api, std::move(communicator), self, gpu, std::move(stream), device);
 }
 
 Result<LibraryReport> library_report(const Config& config) {

@@ -12,12 +12,16 @@ namespace tandem::transport::cuda {
 
 using tandem::cuda::CurrentDevice;
 
-Result<void> NcclCommunicator::init(const ncclUniqueId& id, int size, Deadline deadline,
-                                    const Status& status) {
+Result<void> NcclCommunicator::init(const ncclUniqueId& id, int size, Deadline deadline, const Status& status,
+                                    int most_blocks) {
   const std::lock_guard lock(mutex_);
   const CurrentDevice current(gpu_);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  if (most_blocks > 0) {
+    config.maxCTAs = most_blocks;
+    config.cgaClusterSize = 0;
+  }
   const ncclResult_t result = api_.comm_init_rank_config(&comm_, size, id, rank_, &config);
   auto made = result == ncclInProgress ? Result<void>() : api_.check("init", result);
   if (made) made = await("init", deadline, status);

@@ -21,6 +21,7 @@ class NcclTransport final : public Transport {
   struct Identity {
     int rank = 0;
     int size = 1;
+    int most_blocks = 0;  ///< of its kernels
   };
   NcclTransport(const NcclApi& api, std::shared_ptr<NcclCommunicator> communicator, Identity self, int gpu,
                 std::unique_ptr<Stream> stream, Device& device);
@@ -30,6 +31,7 @@ class NcclTransport final : public Transport {
   [[nodiscard]] std::string name() const override { return "NCCL " + api_.report.version; }
   [[nodiscard]] int rank() const override { return self_.rank; }
   [[nodiscard]] int size() const override { return self_.size; }
+  [[nodiscard]] int num_multiprocessors() const override { return self_.most_blocks; }
   [[nodiscard]] Result<std::shared_ptr<Pending>> start(const Exchange& exchange, Stream& stream) override;
   [[nodiscard]] Result<void> await(const std::shared_ptr<Pending>& exchange,
                                    std::chrono::milliseconds timeout,

@@ -298,12 +298,15 @@ bool AsyncInputProducts::accepts(const Product& product, std::string* why_not) c
   return accepts_natively(product, {kernels_, batch_invariant_, usable_}, why_not);
 }
 
-int AsyncInputProducts::share_of(const ResidentKernel& kernel, bool comes_by_copy_engine) const {
-  if (!shares_gpu() && comes_by_copy_engine) return kernel.most_clusters;
+// A CTA of a product leaves nothing of its multiprocessor to others.
+int AsyncInputProducts::share_of(const ResidentKernel& kernel, bool comes_by_copy_engine,
+                                 int left_free) const {
+  if (!shares_gpu() && comes_by_copy_engine && left_free == 0) return kernel.most_clusters;
   const int ranks = sharing_ == nullptr ? 1 : sharing_->num_devices();
-  // Enough for a few copies at a time; a CTA of a product leaves nothing of its multiprocessor to others.
+  // Enough for a few copies at a time.
   constexpr int kLeftForCopies = 16;
-  const int ctas = (multiprocessors_ - kLeftForCopies) / ranks;
+  const int left = comes_by_copy_engine && !shares_gpu() ? left_free : std::max(left_free, kLeftForCopies);
+  const int ctas = (multiprocessors_ - left) / ranks;
   const Tiling& tiling = kernel.kernel->tiling;
   return std::clamp(ctas / (tiling.cluster_rows * tiling.cluster_columns), 1, kernel.most_clusters);
 }
@@ -383,7 +386,8 @@ Result<void> AsyncInputProducts::multiply(const Product& product, const ProductA
     for (const ChunkPart& part : parts.parts()) {
       AsyncInputLaunch launch = launch_of(product, args, part);
       launch.waits = waits;
-      launch.num_clusters = share_of(*chosen, arrival.senders.has_value() || chunks.complete == chunks.count);
+      launch.num_clusters = share_of(*chosen, arrival.senders.has_value() || chunks.complete == chunks.count,
+                                     arrival.left_free);
       launch.begins_early = arrival.begins_early && &part == &parts.parts().front() && !shares_gpu();
       if (arrival.pieces) {
         // A rank's rows are whole tiles, or all ranks' come together: this is the only part.

@@ -50,7 +50,8 @@ class AsyncInputProducts final : public Implementation {
   /// How many clusters of `kernel` run at one time, where other ranks on this GPU, and copies that are
   /// kernels, need room as well. Chunks of a group's peers come by a copy engine; where others come from
   /// nobody knows.
-  [[nodiscard]] int share_of(const ResidentKernel& kernel, bool comes_by_copy_engine) const;
+  [[nodiscard]] int share_of(const ResidentKernel& kernel, bool comes_by_copy_engine,
+                             int left_free = 0) const;
   /// A product without columns that has pieces to send and to wait for.
   Result<void> exchange(const Product& product, const Arrival& arrival,
                         tandem::cuda::CudaStream& stream) const;
