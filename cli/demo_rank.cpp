@@ -31,9 +31,9 @@ nlohmann::json DemoRank::run() {
   nlohmann::json phases = nlohmann::json::array();
   say("weights made");
   phases.push_back(run_phase({"as it is", 0}));
-  // By default copying takes as long as 60 % of the product that hides it, where there is no link to show.
   const bool on_gpus = receive_placement(context_).kind == DeviceKind::kCuda;
   const bool has_link = on_gpus || phases[0].at("hosts") > 1;
+  // By default copying takes as long as 60 % of the product that hides it, where there is no link to show.
   const int peers = std::max(1, context_.size - 1);
   const double hidden_us = has_link ? 0 : std::max(200.0, 0.6 * serial_gather_us_ / peers);
   const auto delay = plan_.link_delay_us >= 0 ? plan_.link_delay_us : std::llround(hidden_us / 100) * 100;

@@ -157,6 +157,7 @@ Expected MlpReference::sum_of_parts(std::span<const Expected> parts) const {
   if (num_hosts == 1) return harness::sum_in_f32(parts);
   const std::size_t per_host = parts.size() / num_hosts;
   std::vector<Expected> sent;
+  sent.reserve(num_hosts);
   for (std::size_t host = 0; host < num_hosts; ++host) {
     sent.push_back(rounded(harness::sum_in_f32(parts.subspan(host * per_host, per_host)), DType::kBF16));
   }
@@ -170,6 +171,7 @@ void MlpReference::compare_y(const TensorView& got, Comparison& comparison) cons
     const std::int64_t row = token - mine.offset;
     if (row < 0 || row >= mine.size) continue;
     std::vector<Store::Bytes> parts;
+    parts.reserve(static_cast<std::size_t>(weights_.world));
     for (int rank = 0; rank < weights_.world; ++rank)
       parts.push_back(get_large(session_.group().store(), key_of_part(token, rank)));
     for (std::int64_t j = 0; j < hidden; ++j) {
