@@ -34,9 +34,7 @@ JobPlace JobFlags::choose(const Machine& machine, const std::string& problem) co
   const bool on_cpu = place.placement.kind == DeviceKind::kCpu;
   place.heading =
       fmt::format("backend {}, {}", backend_and_why(machine, place.placement, backend, place.ranks),
-                  on_cpu ? ranks_and_why(machine, place.ranks)
-                         : fmt::format("{} rank{}{}", place.ranks, place.ranks == 1 ? "" : "s",
-                                       machine.launcher.empty() ? "" : " of " + machine.launcher));
+                  on_cpu ? ranks_and_why(machine, place.ranks) : ranks_in_words(machine, place.ranks));
   return place;
 }
 

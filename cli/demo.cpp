@@ -123,7 +123,8 @@ std::string overlap_in_words(const nlohmann::json& op) {
 }
 
 nlohmann::json row_of_phase(const nlohmann::json& phase, const DemoTimes& times) {
-  nlohmann::json row{{"link_delay_us", phase.at("link_delay_us")}, {"ops", phase.at("ops")}};
+  nlohmann::json row;
+  for (const char* key : {"link_delay_us", "hosts", "transport", "ops"}) row[key] = phase.at(key);
   for (int step = 0; step < kNumMlpSteps; ++step) {
     nlohmann::json figures{{"t_serial_us", times.serial_us(step)},
                            {"t_overlapped_us", times.overlapped_us(step)},
@@ -209,7 +210,8 @@ DemoPlan DemoCommand::plan(const Invocation& invocation, const JobPlace& place) 
     plan.why = "GPUs take it whole";
     return plan;
   }
-  const int cores = std::min(place.ranks, invocation.machine.usable_cores());
+  const int ranks_here = invocation.machine.ranks_here(place.ranks);
+  const int cores = std::min(ranks_here, invocation.machine.usable_cores()) * (place.ranks / ranks_here);
   const double speed = measure_speed(invocation.config, plan.types) * cores;
   for (const char* scale : {"1", "1/2", "1/4", "1/8", "1/16", "1/32"}) {
     shrink_to(scale);
@@ -268,14 +270,12 @@ int DemoCommand::launch(const Invocation& invocation) {
   const MlpSizes& sizes = plan.sizes;
   check_memory_need(fmt::format("demo on {} ranks", ranks), bytes_needed(plan, ranks));
   print_heading(preset, plan, place);
-  const SharedBytes parts(MlpReference::bytes_needed(sizes, ranks));
-  const auto prepare = [&](Store& store) {
+  const auto tell_plan = [&](Store& store) {
     send_to_ranks(store, kPlanKey,
                   {{"sizes", {sizes.tokens, sizes.hidden, sizes.intermediate}}, {"seconds", plan.seconds}});
-    parts.publish(store, kDemoPartsKey);
   };
   const auto results =
-      run_job({ranks, invocation.arguments, place.placement, prepare, invocation.tracing}, invocation.jobs);
+      run_job({ranks, invocation.arguments, place.placement, tell_plan, invocation.tracing}, invocation.jobs);
   const nlohmann::json& phases = results[0].at("phases");
   std::vector<nlohmann::json> rows;
   for (std::size_t i = 0; i < phases.size(); ++i) {
@@ -352,6 +352,8 @@ void DemoCommand::conclude(const std::vector<nlohmann::json>& results, std::int6
       placement.has_same_bits()
           ? "bit by bit against the first serial run: all equal"
           : "against the first serial run: none farther off than sums in another order are");
+  if (results[0].at("phases")[0].at("hosts") > 1)
+    return fmt::print("The link between hosts is a real one, so none is simulated.\n");
   if (placement.kind != DeviceKind::kCpu) return;
   fmt::print(
       "On CPU ranks a copy is work for the cores that also multiply, so without a link there is nothing to "
@@ -367,8 +369,8 @@ nlohmann::json DemoCommand::run_rank(const RankContext& context, const Config& c
   plan.types = types_of(flags_);
   plan.types.by_tensor_cores = receive_placement(context).kind == DeviceKind::kCuda;
   plan.seconds = told.at("seconds");
-  DemoRank demo(plan, context, flags_.job.config_of(config));
-  return demo.run(flags_.link_delay_us);
+  plan.link_delay_us = flags_.link_delay_us;
+  return DemoRank(plan, context, flags_.job.config_of(config)).run();
 }
 
 }  // namespace

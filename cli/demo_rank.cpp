@@ -27,15 +27,16 @@ void DemoRank::say(const std::string& text) const {
   std::fflush(stdout);
 }
 
-nlohmann::json DemoRank::run(int link_delay_us) {
+nlohmann::json DemoRank::run() {
   nlohmann::json phases = nlohmann::json::array();
   say("weights made");
+  phases.push_back(run_phase({"as it is", 0}));
   const bool on_gpus = receive_placement(context_).kind == DeviceKind::kCuda;
-  phases.push_back(run_phase({on_gpus ? "as it is" : "no link", 0}));
+  const bool has_link = on_gpus || phases[0].at("hosts") > 1;
   // By default copying takes as long as 60 % of the product that hides it, where there is no link to show.
   const int peers = std::max(1, context_.size - 1);
-  const double hidden_us = on_gpus ? 0 : std::max(200.0, 0.6 * serial_gather_us_ / peers);
-  const auto delay = link_delay_us >= 0 ? link_delay_us : std::llround(hidden_us / 100) * 100;
+  const double hidden_us = has_link ? 0 : std::max(200.0, 0.6 * serial_gather_us_ / peers);
+  const auto delay = plan_.link_delay_us >= 0 ? plan_.link_delay_us : std::llround(hidden_us / 100) * 100;
   if (delay > 0 && context_.size > 1) phases.push_back(run_phase({"simulated link", delay}));
   return {{"phases", phases},
           {"wrong", wrong_.count},
@@ -48,13 +49,16 @@ nlohmann::json DemoRank::run_phase(const DemoPhase& phase) {
   Config config = config_;
   config.link_delay = std::chrono::microseconds(phase.link_delay_us);
   const Session session(context_, config, fmt::format("demo {}", phase.name));
+  check_link(session);
   Mlp mlp(weights_, session);
   // The first pass of each is warm-up, and checked like all others.
   run_once(mlp, "serial", phase);
   if (phase.link_delay_us == 0) accept_first(mlp, session);
   nlohmann::json result{{"link_delay_us", phase.link_delay_us},
-                        {"link", session.placement().link_in_words()},
-                        {"has_link", phase.link_delay_us > 0 || session.placement().has_link()}};
+                        {"hosts", session.group().num_hosts()},
+                        {"transport", session.transport()},
+                        {"link", session.link_in_words()},
+                        {"has_link", phase.link_delay_us > 0 || session.has_link()}};
   overlapped_ = choose_overlap(mlp, phase, result);
   double round_us = run_once(mlp, "serial", phase)[kWholeMlp];
   round_us += run_once(mlp, "overlapped", phase)[kWholeMlp];
@@ -80,6 +84,15 @@ nlohmann::json DemoRank::run_phase(const DemoPhase& phase) {
   }
   session.tell_trace();
   return result;
+}
+
+void DemoRank::check_link(const Session& session) const {
+  const int num_hosts = session.group().num_hosts();
+  if (num_hosts == 1 || plan_.link_delay_us <= 0) return;
+  not_supported(
+      fmt::format("demo --link-delay-us {}: ranks are on {} hosts, and rows cross a real link; leave "
+                  "out the flag",
+                  plan_.link_delay_us, num_hosts));
 }
 
 MlpAlgorithms DemoRank::choose_overlap(Mlp& mlp, const DemoPhase& phase, nlohmann::json& result) {
@@ -111,8 +124,7 @@ MlpTimes DemoRank::run_once(Mlp& mlp, const char* variant, const DemoPhase& phas
 }
 
 void DemoRank::accept_first(const Mlp& mlp, const Session& session) {
-  const SharedBytes shared = SharedBytes::open(*context_.store, kDemoPartsKey);
-  const MlpReference reference(weights_, session, shared);
+  const MlpReference reference(weights_, session);
   worst_error_ = reference.compare(mlp.download(), wrong_);
   say("samples of the outputs compared with float64");
   for (const harness::GuardedTensor* tensor : mlp.results()) {

@@ -15,20 +15,19 @@
 
 namespace tandem::cli {
 
-/// Where the launcher publishes the memory of MlpReference.
-constexpr const char* kDemoPartsKey = "demo/parts";
-
 /// What the launcher decides and the ranks follow.
 struct DemoPlan {
   MlpSizes sizes;
   MlpTypes types;
   int slices = 1;  ///< into which the whole layer's intermediate dimension is cut; each rank has one
   double seconds = 20;
+  int link_delay_us = -1;  ///< of the simulated link; 0: none; -1: by how long the product takes
   std::string scale;
   std::string why;
 };
 
-/// One table: both algorithms with or without a simulated link.
+/// One table: both algorithms with or without a simulated link. Links between hosts are there: nothing is
+/// simulated beside them.
 struct DemoPhase {
   const char* name;
   std::int64_t link_delay_us;
@@ -41,10 +40,12 @@ constexpr const char* kDemoVariants[] = {"serial", "overlapped", "products"};
 class DemoRank {
  public:
   DemoRank(const DemoPlan& plan, const RankContext& context, const Config& config);
-  nlohmann::json run(int link_delay_us);
+  nlohmann::json run();
 
  private:
   nlohmann::json run_phase(const DemoPhase& phase);
+  /// Throws exit 4 for a simulated link that is asked for where there is a real one.
+  void check_link(const Session& session) const;
   MlpTimes run_once(Mlp& mlp, const char* variant, const DemoPhase& phase);
   /// How each op overlaps here: as `auto` would run it, or where that stays serial, as `pipelined`.
   MlpAlgorithms choose_overlap(Mlp& mlp, const DemoPhase& phase, nlohmann::json& result);

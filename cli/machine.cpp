@@ -106,12 +106,20 @@ void check_launched(const Machine& machine, int ranks, const std::string& flag) 
       flag, ranks, machine.launcher, machine.launched_ranks, machine.launched_ranks == 1 ? "" : "s", ranks));
 }
 
+std::string ranks_in_words(const Machine& machine, int ranks) {
+  const int num_hosts = ranks / machine.ranks_here(ranks);
+  return fmt::format("{} rank{}{}{}", ranks, ranks == 1 ? "" : "s",
+                     machine.launcher.empty() ? "" : " of " + machine.launcher,
+                     num_hosts == 1 ? "" : fmt::format(" on {} hosts", num_hosts));
+}
+
 std::string ranks_and_why(const Machine& machine, int ranks) {
   const int cores = machine.usable_cores();
-  const std::string started = machine.launcher.empty() ? "" : fmt::format(" of {}", machine.launcher);
-  const std::string noun = fmt::format("{} rank{}{}", ranks, ranks == 1 ? "" : "s", started);
-  if (ranks <= cores) return fmt::format("{} ({} cores: one each)", noun, cores);
-  return fmt::format("{} ({} core{}: ranks share {})", noun, cores, cores == 1 ? "" : "s",
+  const int ranks_here = machine.ranks_here(ranks);
+  const char* const where = ranks_here < ranks ? " here" : "";
+  const std::string noun = ranks_in_words(machine, ranks);
+  if (ranks_here <= cores) return fmt::format("{} ({} cores{}: one each)", noun, cores, where);
+  return fmt::format("{} ({} core{}{}: ranks share {})", noun, cores, cores == 1 ? "" : "s", where,
                      cores == 1 ? "it" : "them");
 }
 

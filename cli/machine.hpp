@@ -16,12 +16,15 @@ struct Machine {
   std::string kernel_release;
   bool has_gpu_driver = false;
   int launched_ranks = 0;         ///< processes that another program started as ranks; 0: none did
+  int launched_here = 0;          ///< those of them that are on this host
   std::string launcher;           ///< that program, or empty
   std::vector<std::string> gpus;  ///< names of those that can be opened, by index
 
   std::string why_no_gpu = "no GPU driver found";  ///< where `gpus` is empty
   /// Cores that ranks can really use at once; at least 1.
   [[nodiscard]] int usable_cores() const;
+  /// Those of a job's `ranks` that are on this host: all, unless a launcher has started some on others.
+  [[nodiscard]] int ranks_here(int ranks) const { return launched_ranks > 0 ? launched_here : ranks; }
 };
 
 [[nodiscard]] Machine probe_machine();
@@ -32,6 +35,8 @@ struct Machine {
 /// Throws exit 2 if another program has started another number of ranks than `flag` asks for.
 void check_launched(const Machine& machine, int ranks, const std::string& flag);
 
+/// "4 ranks of Open MPI on 2 hosts".
+[[nodiscard]] std::string ranks_in_words(const Machine& machine, int ranks);
 /// "4 ranks (2 cores: ranks share them)".
 [[nodiscard]] std::string ranks_and_why(const Machine& machine, int ranks);
 /// A number of ranks that shows overlap on this machine: one a GPU where there are several; else one a core,

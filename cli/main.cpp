@@ -149,6 +149,7 @@ int run_as_launcher(CLI::App& app, const std::vector<Subcommand>& subcommands, i
   probe_gpus(machine, interrupts);
   if (launched) {
     machine.launched_ranks = launched->rank0.size;
+    machine.launched_here = launched->rank0.local_size;
     machine.launcher = launched->rank0.launcher;
   }
   std::optional<Tracing> tracing;
@@ -215,7 +216,7 @@ RankContext join(const LaunchedRank& launched, bool* is_told) {
 
 /// Whether ranks on several hosts, which share no memory, can run a command.
 bool may_cross_hosts(const std::vector<std::string>& words) {
-  return words.size() > 1 && (words[1] == "check" || words[1] == "bench");
+  return words.size() > 1 && words[1] != "tune";
 }
 
 /// Rank 0 of a command whose ranks another program has started.
@@ -273,8 +274,8 @@ int run(int argc, char** argv) {
   if (launched && is_for_all_ranks(line.words) && launched->local_size < launched->size &&
       !may_cross_hosts(line.words)) {
     not_supported(
-        fmt::format("{} has started {} ranks, {} of them on this host: only check and bench run on "
-                    "several hosts; start at most {} ranks on one",
+        fmt::format("{} has started {} ranks, {} of them on this host: tune measures for auto, which takes "
+                    "pipelined on several hosts without a table; start at most {} ranks on one",
                     launched->launcher, launched->size, launched->local_size, launched->local_size));
   }
   if (launched && is_for_all_ranks(line.words)) return run_launched_rank_0(*launched, argc, argv, line);

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <tandem/base/tensor.hpp>
 #include <tandem/device/event.hpp>
@@ -14,7 +15,6 @@
 #include "harness/reference.hpp"
 #include "harness/stopwatch.hpp"
 #include "session.hpp"
-#include "shared_bytes.hpp"
 
 namespace tandem::cli {
 
@@ -141,13 +141,13 @@ class Mlp {
 /// and up as they are, and y from the activation as it is on every rank.
 class MlpReference {
  public:
-  /// Tokens [rank's first, ...) evenly spread; `shared` holds bytes_needed(): each rank's part of y.
-  MlpReference(const MlpWeights& weights, const Session& session, const SharedBytes& shared);
+  MlpReference(const MlpWeights& weights, const Session& session);
   [[nodiscard]] static std::int64_t bytes_needed(const MlpSizes& sizes, int world);
   /// Number of elements of y that are sampled, over all ranks; at least 4096 where there are so many.
   [[nodiscard]] static std::int64_t num_samples(const MlpSizes& sizes, int world);
 
   /// Compares what this rank has of the sampled tokens; returns y's largest error as a part of its bound.
+  /// This is a collective call, once in a session.
   double compare(const MlpOutputs& got, harness::Wrong& wrong) const;
 
  private:
@@ -157,14 +157,15 @@ class MlpReference {
   /// Returns the rows of the tokens as the product with down takes them, times their scales.
   [[nodiscard]] std::vector<std::vector<double>> compare_activation(const MlpOutputs& got,
                                                                     Comparison& comparison) const;
+  /// Gives the owner of each token this rank's part of the token's outputs.
+  void send_parts(const std::vector<std::vector<double>>& activated) const;
   void compare_y(const TensorView& got, Comparison& comparison) const;
-  /// This rank's part of the outputs of the i-th token.
-  [[nodiscard]] harness::Expected* part(int rank, std::size_t i) const;
+  /// Of the parts of all ranks: a host's are summed and rounded before they cross to another.
+  [[nodiscard]] harness::Expected sum_of_parts(std::span<const harness::Expected> parts) const;
 
   const MlpWeights& weights_;
   const Session& session_;
-  std::vector<std::int64_t> tokens_;
-  harness::Expected* parts_;
+  std::vector<std::int64_t> tokens_;  // evenly spread over each rank's own
 };
 
 }  // namespace tandem::cli

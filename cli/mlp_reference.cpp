@@ -2,18 +2,28 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <tandem/base/convert.hpp>
 #include <tandem/base/shard.hpp>
 #include <utility>
 
 #include "failure.hpp"
 #include "mlp.hpp"
+#include "rank_job.hpp"
 
 namespace tandem::cli {
 
 using harness::Expected;
 using harness::OperandKind;
 using harness::Scales;
+
+namespace {
+
+std::string key_of_part(std::int64_t token, int rank) {
+  return fmt::format("demo/token {}/rank {}", token, rank);
+}
+
+}  // namespace
 
 /// Counts what is wrong, and keeps the largest error.
 class MlpReference::Comparison {
@@ -58,31 +68,18 @@ std::int64_t MlpReference::num_samples(const MlpSizes& sizes, int world) {
 }
 
 std::int64_t MlpReference::bytes_needed(const MlpSizes& sizes, int world) {
-  return num_samples(sizes, world) * world * static_cast<std::int64_t>(sizeof(Expected));
+  constexpr std::int64_t kCopies = 2;  // on the rank that makes them, and in the store
+  return kCopies * num_samples(sizes, world) * world * static_cast<std::int64_t>(sizeof(Expected));
 }
 
-MlpReference::MlpReference(const MlpWeights& weights, const Session& session, const SharedBytes& shared)
-    : weights_(weights),
-      session_(session),
-      tokens_(sampled_tokens(weights.sizes, weights.world)),
-      parts_(static_cast<Expected*>(shared.data())) {}
-
-Expected* MlpReference::part(int rank, std::size_t i) const {
-  return parts_ + (tokens_.size() * static_cast<std::size_t>(rank) + i) *
-                      static_cast<std::size_t>(weights_.sizes.hidden);
-}
+MlpReference::MlpReference(const MlpWeights& weights, const Session& session)
+    : weights_(weights), session_(session), tokens_(sampled_tokens(weights.sizes, weights.world)) {}
 
 double MlpReference::compare(const MlpOutputs& got, harness::Wrong& wrong) const {
   Comparison comparison(weights_.rank, wrong);
   compare_projection(0, got.gate.host(), comparison);
   compare_projection(1, got.up.host(), comparison);
-  const std::vector<std::vector<double>> activated = compare_activation(got, comparison);
-  const MlpFactors& factors = weights_.scatter;
-  for (std::int64_t j = 0; j < weights_.sizes.hidden; ++j) {
-    const std::vector<double> column = line_of(factors.problem, *factors.source, {OperandKind::kB}, j);
-    for (std::size_t i = 0; i < tokens_.size(); ++i)
-      part(weights_.rank, i)[j] = expect(factors.problem, activated[i], column, 0);
-  }
+  send_parts(compare_activation(got, comparison));
   session_.meet("demo reference");
   Comparison of_y(weights_.rank, wrong);
   compare_y(got.y.host(), of_y);
@@ -141,17 +138,49 @@ std::vector<std::vector<double>> MlpReference::compare_activation(const MlpOutpu
   return rows;
 }
 
+void MlpReference::send_parts(const std::vector<std::vector<double>>& activated) const {
+  const MlpFactors& factors = weights_.scatter;
+  std::vector<std::vector<Expected>> parts(tokens_.size());
+  for (std::int64_t j = 0; j < weights_.sizes.hidden; ++j) {
+    const std::vector<double> column = line_of(factors.problem, *factors.source, {OperandKind::kB}, j);
+    for (std::size_t i = 0; i < tokens_.size(); ++i)
+      parts[i].push_back(expect(factors.problem, activated[i], column, 0));
+  }
+  for (std::size_t i = 0; i < tokens_.size(); ++i) {
+    set_large(session_.group().store(), key_of_part(tokens_[i], weights_.rank),
+              std::as_bytes(std::span(parts[i])));
+  }
+}
+
+Expected MlpReference::sum_of_parts(std::span<const Expected> parts) const {
+  const auto num_hosts = static_cast<std::size_t>(session_.group().num_hosts());
+  if (num_hosts == 1) return harness::sum_in_f32(parts);
+  const std::size_t per_host = parts.size() / num_hosts;
+  std::vector<Expected> sent;
+  sent.reserve(num_hosts);
+  for (std::size_t host = 0; host < num_hosts; ++host) {
+    sent.push_back(rounded(harness::sum_in_f32(parts.subspan(host * per_host, per_host)), DType::kBF16));
+  }
+  return harness::sum_in_f32(sent);
+}
+
 void MlpReference::compare_y(const TensorView& got, Comparison& comparison) const {
   const std::int64_t hidden = weights_.sizes.hidden;
   const Shard mine = shard_of(weights_.sizes.tokens, weights_.world, weights_.rank);
-  for (std::size_t i = 0; i < tokens_.size(); ++i) {
-    const std::int64_t row = tokens_[i] - mine.offset;
+  for (const std::int64_t token : tokens_) {
+    const std::int64_t row = token - mine.offset;
     if (row < 0 || row >= mine.size) continue;
+    std::vector<Store::Bytes> parts;
+    parts.reserve(static_cast<std::size_t>(weights_.world));
+    for (int rank = 0; rank < weights_.world; ++rank)
+      parts.push_back(get_large(session_.group().store(), key_of_part(token, rank)));
     for (std::int64_t j = 0; j < hidden; ++j) {
-      std::vector<Expected> sent;
-      for (int rank = 0; rank < weights_.world; ++rank) sent.push_back(part(rank, i)[j]);
-      comparison.compare("y", tokens_[i], j, element_as_f64(got, row * hidden + j),
-                         rounded(harness::sum_in_f32(sent), DType::kBF16));
+      std::vector<Expected> sent(parts.size());
+      for (std::size_t r = 0; r < parts.size(); ++r)
+        std::memcpy(&sent[r], parts[r].data() + static_cast<std::size_t>(j) * sizeof(Expected),
+                    sizeof(Expected));
+      comparison.compare("y", token, j, element_as_f64(got, row * hidden + j),
+                         rounded(sum_of_parts(sent), DType::kBF16));
     }
   }
 }

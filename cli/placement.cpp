@@ -29,14 +29,15 @@ Placement place(const Machine& machine, const std::string& backend, bool loopbac
                     "--loopback or the launcher",
                     machine.launcher));
   }
-  if (machine.launched_ranks > 0 && ranks > num_gpus) {
+  const int ranks_here = machine.ranks_here(ranks);
+  if (machine.launched_ranks > 0 && ranks_here > num_gpus) {
     not_supported(
-        fmt::format("backend cuda: {} has started {} ranks, and rank 0 sees {} GPU{}: let each rank see all "
-                    "GPUs and start at "
-                    "most one rank for each, or use --backend cpu",
-                    machine.launcher, ranks, num_gpus, num_gpus == 1 ? "" : "s"));
+        fmt::format("backend cuda: {} has started {} ranks{}, and rank 0 sees {} GPU{}: let each rank see "
+                    "all GPUs and start at most one rank for each, or use --backend cpu",
+                    machine.launcher, ranks_here, ranks_here < ranks ? " on this host" : "", num_gpus,
+                    num_gpus == 1 ? "" : "s"));
   }
-  return {DeviceKind::kCuda, num_gpus, loopback || ranks > num_gpus};
+  return {DeviceKind::kCuda, num_gpus, loopback || ranks_here > num_gpus};
 }
 
 std::string backend_and_why(const Machine& machine, const Placement& placement, const std::string& backend,
@@ -49,7 +50,7 @@ std::string backend_and_why(const Machine& machine, const Placement& placement, 
     return fmt::format("cuda ({}; loopback: {} ranks are threads on GPU 0, which says nothing about speed)",
                        name, ranks);
   }
-  return fmt::format("cuda ({} of {} {}: one a rank)", ranks, placement.num_gpus, name);
+  return fmt::format("cuda ({} of {} {}: one a rank)", machine.ranks_here(ranks), placement.num_gpus, name);
 }
 
 void send_placement(Store& store, const Placement& placement) {

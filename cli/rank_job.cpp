@@ -9,6 +9,7 @@
 #include "backend/for_tools.hpp"
 #include "base/threads_together.hpp"
 #include "failure.hpp"
+#include "job_results.hpp"
 #include "launch.hpp"
 #include "loopback_store.hpp"
 #include "stopped_ranks.hpp"
@@ -77,6 +78,7 @@ void prepare_job(Store& store, const JobRequest& request) {
   send_placement(store, request.placement);
   Tracing::ask(store, request.tracing != nullptr);
   send_to_ranks(store, kSizeKey, request.ranks);
+  if (request.results != nullptr) request.results->publish(store);
   if (request.prepare) request.prepare(store);
 }
 
@@ -97,6 +99,7 @@ std::vector<nlohmann::json> collect_results(Store& store, const JobRequest& requ
     results.push_back(from_bytes(get_large(store, result_key(rank))));
   }
   if (request.tracing != nullptr) request.tracing->collect(store);
+  if (request.results != nullptr) request.results->collect(store);
   return results;
 }
 

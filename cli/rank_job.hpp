@@ -15,6 +15,8 @@
 
 namespace tandem::cli {
 
+class GatheredResults;
+
 /// A job of this program: W ranks with the arguments of the launcher, which parse them again.
 struct JobRequest {
   int ranks = 1;
@@ -24,6 +26,8 @@ struct JobRequest {
   std::function<void(Store&)> prepare;
   /// Gets what the ranks' timelines tell; null: they have none.
   Tracing* tracing = nullptr;
+  /// Gets what the ranks hand in; null: that is nothing.
+  const GatheredResults* results = nullptr;
 };
 
 class Launch;

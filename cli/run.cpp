@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <tandem/base/convert.hpp>
 
 #include "command.hpp"
 #include "explain.hpp"
 #include "failure.hpp"
 #include "harness/operands.hpp"
+#include "job_results.hpp"
 #include "memory_need.hpp"
 #include "quantized_tensors.hpp"
 #include "rank_op.hpp"
@@ -16,14 +16,11 @@
 #include "run_collective.hpp"
 #include "scale_files.hpp"
 #include "session.hpp"
-#include "shared_bytes.hpp"
 #include "shell_words.hpp"
 #include "tensor_file.hpp"
 
 namespace tandem::cli {
 namespace {
-
-constexpr const char* kResultKey = "run/result";
 
 struct RunFlags {
   std::string op;
@@ -219,17 +216,17 @@ void claim_outputs(const RunFlags& flags, std::size_t num_results) {
   for (const std::string& path : flags.out) claim_tensor_file(path);
 }
 
-// The whole results, one after the other in shared memory; each starts on a cache line.
-std::vector<TensorView> result_views(const harness::Problem& problem, void* data, std::int64_t& num_bytes) {
-  constexpr std::int64_t kAlignment = 64;
-  std::vector<TensorView> views;
-  num_bytes = 0;
-  for (int i = 0; i < static_cast<int>(problem.n.size()); ++i) {
-    auto* begin = data == nullptr ? nullptr : static_cast<std::byte*>(data) + num_bytes;
-    views.push_back(TensorView::contiguous(begin, problem.result_sizes(i), problem.out_dtype()));
-    num_bytes += (views.back().size_bytes() + kAlignment - 1) / kAlignment * kAlignment;
-  }
-  return views;
+JobResults results_of(const harness::Problem& problem) {
+  JobResults results{.ranks = problem.ranks, .tensors = {}, .part_of = {}};
+  for (int i = 0; i < static_cast<int>(problem.n.size()); ++i)
+    results.tensors.push_back({problem.result_sizes(i), problem.out_dtype()});
+  results.part_of = [problem](int i, int rank) {
+    harness::Window window = window_of_result(problem, i, rank);
+    // Rank 0 has it all.
+    if (problem.op == harness::Op::kMatmulAllReduce && rank > 0) window.shard = {};
+    return window;
+  };
+  return results;
 }
 
 /// Of the ranks and the launcher, which writes the results when the ranks have ended: some in another type.
@@ -350,15 +347,11 @@ int RunCommand::launch(const Invocation& invocation) {
 
   fmt::print("{}\n", place.heading);
   std::fflush(stdout);
-  std::int64_t num_bytes = 0;
-  (void)result_views(problem, nullptr, num_bytes);
-  const SharedBytes shared(num_bytes);
-  const auto publish = [&](Store& store) { shared.publish(store, kResultKey); };
-  const auto reports =
-      run_job({ranks, invocation.arguments, place.placement, publish, invocation.tracing}, invocation.jobs);
+  const GatheredResults results(results_of(problem));
+  const auto reports = run_job(
+      {ranks, invocation.arguments, place.placement, nullptr, invocation.tracing, &results}, invocation.jobs);
 
-  const auto results = result_views(problem, shared.data(), num_bytes);
-  for (std::size_t i = 0; i < results.size(); ++i) write_tensor_file(flags_.out[i], results[i]);
+  for (std::size_t i = 0; i < flags_.out.size(); ++i) write_tensor_file(flags_.out[i], results.tensors()[i]);
   print_report(problem, reports[0], ranks);
   return kOk;
 }
@@ -414,17 +407,9 @@ nlohmann::json RunCommand::run_rank(const RankContext& context, const Config& co
   session.tell_trace();
   op.download();
 
-  const SharedBytes shared = SharedBytes::open(*context.store, kResultKey);
-  std::int64_t num_bytes = 0;
-  const auto results = result_views(problem, shared.data(), num_bytes);
-  // 0 has it all
-  if (problem.op == harness::Op::kMatmulAllReduce && context.rank > 0) return to_json(report);
-  for (int i = 0; i < static_cast<int>(results.size()); ++i) {
-    const auto idx = static_cast<std::size_t>(i);
-    const harness::Window window = window_of_result(problem, i, context.rank);
-    take(convert(op.outputs()[idx].host(),
-                 results[idx].narrow(window.dim, window.shard.offset, window.shard.size)));
-  }
+  std::vector<TensorView> parts;
+  for (const harness::GuardedTensor& part : op.outputs()) parts.push_back(part.host());
+  hand_in(parts, results_of(problem), context);
   return to_json(report);
 }
 

@@ -3,19 +3,16 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <tandem/base/convert.hpp>
 
 #include "failure.hpp"
 #include "harness/problem.hpp"
+#include "job_results.hpp"
 #include "memory_need.hpp"
-#include "shared_bytes.hpp"
 #include "shell_words.hpp"
 #include "tensor_file.hpp"
 
 namespace tandem::cli {
 namespace {
-
-constexpr const char* kCollectiveKey = "run/collective";
 
 /// The file, and what is to be done with it.
 struct Input {
@@ -73,6 +70,14 @@ void choose_ranks(const Input& input, JobFlags& job) {
   job.ranks = static_cast<int>(num_summands);
 }
 
+JobResults results_of(const CollectiveCase& c, int ranks) {
+  const auto part_of = [c, ranks](int /*i*/, int rank) {
+    if (!c.gathers()) return harness::Window{c.dim, c.part_of(rank, ranks)};
+    return harness::Window{c.dim, {0, rank == 0 ? c.sizes[c.dim] : 0}};  // rank 0 has it all
+  };
+  return {.ranks = ranks, .tensors = {{c.sizes, c.dtype}}, .part_of = part_of};
+}
+
 }  // namespace
 
 int run_collective(const CollectiveRun& run, JobFlags job, const Invocation& invocation) {
@@ -86,10 +91,10 @@ int run_collective(const CollectiveRun& run, JobFlags job, const Invocation& inv
   check_memory_need(fmt::format("run on {} ranks", place.ranks), times_bytes(place.ranks + 2, num_bytes));
   fmt::print("{}\n", place.heading);
   std::fflush(stdout);
-  const SharedBytes shared(num_bytes);
-  const auto publish = [&](Store& store) { shared.publish(store, kCollectiveKey); };
-  static_cast<void>(run_job({place.ranks, invocation.arguments, place.placement, publish}, invocation.jobs));
-  write_tensor_file(run.out, TensorView::contiguous(shared.data(), c.sizes, c.dtype));
+  const GatheredResults results(results_of(c, place.ranks));
+  static_cast<void>(run_job({place.ranks, invocation.arguments, place.placement, nullptr, nullptr, &results},
+                            invocation.jobs));
+  write_tensor_file(run.out, results.tensors()[0]);
   fmt::print("{}: by copies; {}\n", to_text(c, place.ranks), place.placement.link_in_words());
   fmt::print("wrote {}: {} {}\n", run.out, tandem::to_string(stored_dtype(run.out, c.dtype)),
              tandem::to_string(c.sizes));
@@ -116,13 +121,7 @@ nlohmann::json run_collective_rank(const CollectiveRun& run, const JobFlags& job
   collective.poison();
   collective.enqueue(session.stream());
   session.finish();
-  const TensorView& result = collective.result();
-  const CollectiveCase& c = input.c;
-  if (c.gathers() && context.rank > 0) return {};  // rank 0 has it all
-  const SharedBytes shared = SharedBytes::open(*context.store, kCollectiveKey);
-  const TensorView whole = TensorView::contiguous(shared.data(), c.sizes, c.dtype);
-  const Shard part = c.gathers() ? Shard{0, c.sizes[c.dim]} : c.part_of(context.rank, context.size);
-  if (result.numel() > 0) take(convert(result, whole.narrow(c.dim, part.offset, part.size)));
+  hand_in({collective.result()}, results_of(input.c, context.size), context);
   return {};
 }
 

@@ -1,5 +1,7 @@
 #include "session.hpp"
 
+#include <fmt/format.h>
+
 #include <cstring>
 #include <tandem/fused/measure_gpus.hpp>
 #include <tandem/transport/nccl.hpp>
@@ -39,6 +41,11 @@ Session::Session(const RankContext& context, const Config& config, const std::st
 
 Session::~Session() {
   static_cast<void>(stream_->synchronize());
+}
+
+std::string Session::link_in_words() const {
+  if (group_->num_hosts() == 1) return placement_.link_in_words();
+  return fmt::format("{} hosts: {} carries rows between them", group_->num_hosts(), transport());
 }
 
 void Session::meet(std::string_view what) const {

@@ -30,6 +30,10 @@ class Session {
   [[nodiscard]] Group& group() const { return *group_; }
   [[nodiscard]] Stream& stream() const { return *stream_; }
   [[nodiscard]] const Placement& placement() const { return placement_; }
+  /// Whether what ranks send each other takes a way of its own.
+  [[nodiscard]] bool has_link() const { return placement_.has_link() || group_->num_hosts() > 1; }
+  /// "no link: copies run inside the ranks' own cores", "2 hosts: NCCL 2.28.9 carries rows between them".
+  [[nodiscard]] std::string link_in_words() const;
   /// What carries rows between hosts: "NCCL 2.28.9". Empty where all ranks are on one.
   [[nodiscard]] std::string transport() const {
     return transport_ != nullptr && group_->num_hosts() > 1 ? transport_->name() : "";

@@ -231,7 +231,7 @@ class Launched(unittest.TestCase):
         self.assertIn("OMPI_COMM_WORLD_SIZE='two'", err)
 
     def test_several_hosts(self):
-        (process,) = self.launch(["demo"], 4, ranks=[0], env={"OMPI_COMM_WORLD_LOCAL_SIZE": "2"})
+        (process,) = self.launch(["tune"], 4, ranks=[0], env={"OMPI_COMM_WORLD_LOCAL_SIZE": "2"})
         ((code, _, err),) = self.wait([process])
         self.assertEqual(code, 4, err)
         self.assertIn("4 ranks, 2 of them on this host", err)

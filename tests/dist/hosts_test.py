@@ -14,6 +14,9 @@ import threading
 import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import cli_tool
+
 RANK = None  # the program that each rank runs
 TOOL = None
 LINK = "veth0"
@@ -168,8 +171,66 @@ class Hosts(unittest.TestCase):
     def test_the_tool_says_what_does_not_cross(self):
         if TOOL is None:
             self.skipTest("the tool is not built")
-        code, out = self.hosts.ended(self.hosts.start(4, "demo", program=TOOL), 60)
-        self.assertIn("only check and bench run on several hosts; start at most 2 ranks on one", out)
+        code, out = self.hosts.ended(self.hosts.start(4, "tune", program=TOOL), 60)
+        self.assertIn("takes pipelined on several hosts without a table; start at most 2 ranks on one", out)
+
+    DEMO = ("demo", "--scale", "1/32", "--seconds", "1")
+
+    def test_the_demo_is_right(self):
+        if TOOL is None:
+            self.skipTest("the tool is not built")
+        rows = self.hosts.folder / "rows.json"
+        code, out = self.hosts.ended(self.hosts.start(4, *self.DEMO, "--json", rows, program=TOOL), 100)
+        self.assertEqual(code, 0, out)
+        self.assertIn("4 ranks of Open MPI on 2 hosts", out)
+        self.assertRegex(out, r"2 hosts: Open MPI v\S+ carries rows between them")
+        self.assertRegex(out, r"4096 sampled outputs against float64 (?s:.*): all equal\n")
+        (row,) = map(json.loads, rows.read_text().splitlines())
+        self.assertEqual((row["hosts"], row["link_delay_us"], row["world"]), (2, 0, 4))
+        self.assertRegex(row["transport"], "^Open MPI v")
+        self.assertEqual([op["overlapped_by"] for op in row["ops"]], ["pipelined", "pipelined"])
+
+    def test_the_demo_finds_what_is_wrong(self):
+        if TOOL is None:
+            self.skipTest("the tool is not built")
+        _, out = self.hosts.ended(self.hosts.start(4, *self.DEMO, environment={"TANDEM_FAULT": "get:1:9:corrupt"},
+                                                   program=TOOL), 100)
+        self.assertIn("demo: wrong result: ", out)
+        self.assertNotIn("all equal", out)
+
+    def test_the_demo_simulates_no_link_beside_a_real_one(self):
+        if TOOL is None:
+            self.skipTest("the tool is not built")
+        _, out = self.hosts.ended(self.hosts.start(4, *self.DEMO, "--link-delay-us", 300, program=TOOL), 100)
+        self.assertIn("--link-delay-us 300: ranks are on 2 hosts, and rows cross a real link; leave out the flag", out)
+
+    def test_run_writes_what_one_host_writes(self):
+        if TOOL is None:
+            self.skipTest("the tool is not built")
+        folder = self.hosts.folder
+        # Integers: sums in any order have the same bits.
+        for name, sizes in (("a.npy", [37, 64]), ("b.npy", [64, 50])):
+            count = sizes[0] * sizes[1]
+            cli_tool.write_npy(folder / name, sizes, [float(7 * i % 5 - 2) for i in range(count)])
+        for op in ("all_gather_matmul", "matmul_reduce_scatter"):
+            with self.subTest(op):
+                words = ["run", op, "--a", folder / "a.npy", "--b", folder / "b.npy", "--out"]
+                sh(TOOL, *map(str, words), folder / "here.npy", "--ranks", "4")
+                code, out = self.hosts.ended(self.hosts.start(4, *words, folder / "there.npy", program=TOOL), 100)
+                self.assertEqual(code, 0, out)
+                self.assertIn("algorithm pipelined (rows cross between 2 hosts", out)
+                self.assertEqual((folder / "there.npy").read_bytes(), (folder / "here.npy").read_bytes())
+
+    def test_run_says_what_needs_shared_memory(self):
+        if TOOL is None:
+            self.skipTest("the tool is not built")
+        a = self.hosts.folder / "a.npy"
+        cli_tool.write_npy(a, [8, 4], [0.0] * 32)
+        out = self.hosts.folder / "out.npy"
+        words = ["run", "low_contention_all_gather", "--a", a, "--out", out]
+        _, text = self.hosts.ended(self.hosts.start(4, *words, program=TOOL), 100)
+        self.assertIn("the ranks of group 'run' are on 2 hosts and share no memory", text)
+        self.assertFalse(out.exists())
 
     def begin_loop(self, *arguments):
         process = self.hosts.start(4, "loop", 60, *arguments, environment={"TANDEM_OP_TIMEOUT_MS": "4000"})
