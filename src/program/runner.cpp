@@ -339,9 +339,12 @@ Result<void> Run::write_word(const Step& step, Stream& stream) const {
 
 Result<void> Run::await_words(const Step& step, Stream& stream) const {
   const Bindings::Bound& words = bindings_.root(step.from.root);
+  // Each host's chunks have words of all ranks of this one: the waits count from the first of them.
+  const std::int64_t of_host = program_.chunks_per_rank * program_.world;
+  const std::int64_t skipped = step.from.first / of_host * of_host;
   return symm::await_chunks(*words.handle,
-                            {.words = words.view.data_as<const std::uint32_t>(),
-                             .first = step.from.first,
+                            {.words = words.view.data_as<const std::uint32_t>() + skipped,
+                             .first = step.from.first - skipped,
                              .count = step.from.size,
                              .chunks_per_rank = program_.chunks_per_rank,
                              .expected = word_value()},

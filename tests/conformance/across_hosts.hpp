@@ -135,6 +135,23 @@ class RankRunAcrossHosts {
   all.push_back({.op = kOp, .a = {200 * w - 7, 2048}, .n = {8}, .dim = 0, .bias = true});
   return all;
 }
+/// As many rows as native kernels take.
+[[nodiscard]] inline std::vector<harness::Problem> gathers_of_many_rows(int ranks) {
+  const std::int64_t w = ranks;
+  std::vector<harness::Problem> all;
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    all.push_back({.a = {512 * w, 256}, .n = {512}, .dim = 0});
+    all.push_back({.a = {1024 * w, 512}, .n = {384, 264}, .dim = 0, .gathered = true});
+    all.push_back({.a = {4, 512 * w, 128}, .n = {256}, .dim = 1, .bias = true});
+    all.push_back({.a = {2048 * w, 136}, .n = {1000}, .dim = 0, .bias = true, .gathered = true});
+    for (std::size_t i = all.size() - 4; i < all.size(); ++i) {
+      all[i].op = harness::Op::kAllGatherMatmul;
+      all[i].dtype = dtype;
+      all[i].ranks = ranks;
+    }
+  }
+  return all;
+}
 [[nodiscard]] inline std::vector<harness::Problem> scatters_across_hosts(std::int64_t w) {
   constexpr harness::Op kOp = harness::Op::kMatmulReduceScatter;
   std::vector<harness::Problem> all;

@@ -73,6 +73,29 @@ TEST_P(FusedByNccl, IsRightForEveryOpTypeDimAndAlgorithm) {
   for (const auto& result : results) EXPECT_TRUE(result) << result.error().to_string();
 }
 
+/// Products that wait for what NCCL brings, in one chunk a rank and in several, and with an uneven shard.
+TEST_P(FusedByNccl, NativeGathersAreRight) {
+  const auto results = on_ranks(kLong, [](RankContextOfTest& rank) -> Result<void> {
+    Complaints complaints;
+    const std::int64_t w = rank.group.size();
+    std::vector<Problem> problems = {{.a = {600, 64}, .n = {16, 8}, .bias = true, .gathered = true},
+                                     {.a = {4, 160 * w, 64}, .n = {16}, .dim = 1},
+                                     {.a = {1024 * w, 256}, .n = {8}}};
+    if (GetParam() == 1) problems.push_back({.a = {599, 64}, .n = {16}, .gathered = true});
+    for (Problem& problem : problems) {
+      problem.op = Op::kAllGatherMatmul;
+      problem.dtype = DType::kBF16;
+      problem.ranks = rank.group.size();
+      if (problem.a.size() == 2) problem.dim = 0;
+      RankRunAcrossHosts run(problem, rank.group, rank.device, rank.stream);
+      for (int i = 0; i < 3; ++i) run.run(Algorithm::kNative, complaints);
+    }
+    EXPECT_EQ(complaints.text(), "");
+    return rank.group.status();
+  });
+  for (const auto& result : results) EXPECT_TRUE(result) << result.error().to_string();
+}
+
 TEST_P(FusedByNccl, ALateRankIsNamed) {
   const auto results = on_ranks(kShort, [](RankContextOfTest& rank) -> Result<void> {
     RankRunAcrossHosts run(gather_of(rank.group.size()), rank.group, rank.device, rank.stream);

@@ -74,9 +74,16 @@ int check(Rank& rank) {
       run.run(algorithm, complaints);
       ++count;
     }
-    if (rank.device->id().kind == DeviceKind::kCuda) continue;  // its kernels take 512 rows or more
+    if (rank.device->id().kind == DeviceKind::kCuda) continue;
     run.run_native(complaints);
     ++count;
+  }
+  if (rank.device->id().kind == DeviceKind::kCuda) {
+    for (const harness::Problem& problem : gathers_of_many_rows(rank.group->size())) {
+      RankRunAcrossHosts run(problem, *rank.group, *rank.device, *rank.stream);
+      for (int i = 0; i < 3; ++i) run.run_native(complaints);
+      count += 3;
+    }
   }
   harness::take(rank.group->all_gather({}, "the end"));
   fmt::print("rank {} of {} on host {} of {}: {} cases {}\n", rank.group->rank(), rank.group->size(),

@@ -32,9 +32,10 @@ Result<ncclUniqueId> agree_on_id(const NcclApi& api, int rank, int size, Store& 
   return id;
 }
 
-/// Of its kernels: as NCCL's own variable says, or else enough for a link of 100 GB/s.
+/// Of its kernels: as NCCL's own variable says. Or else as many as bring rows beside a product in good time,
+/// which leaves them so many multiprocessors (bench/results/h200_x2_hosts.json).
 int most_blocks() {
-  constexpr int kEnough = 8;
+  constexpr int kEnough = 16;
   const int asked = std::atoi(environment_variable("NCCL_MAX_CTAS").value_or("0").c_str());
   return asked > 0 ? asked : kEnough;
 }

@@ -25,8 +25,8 @@ class NcclCommunicator {
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
   /// Collective: blocks the host until all `size` ranks have met. With `most_blocks` > 0 its kernels have at
-  /// most so many blocks, and no clusters of them, so that any free multiprocessors will do. Errors: kTimeout,
-  /// kDriver, those of `status`.
+  /// most so many blocks, and no clusters of them, so that any free multiprocessors will do.
+  /// Errors: kTimeout, kDriver, those of `status`.
   [[nodiscard]] Result<void> init(const ncclUniqueId& id, int size, Deadline deadline, const Status& status,
                                   int most_blocks = 0);
   /// `enqueue(comm)` enqueues, named `what` in errors. The first call for a peer may wait for that peer.
