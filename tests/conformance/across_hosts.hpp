@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <optional>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "conformance/fused_harness.hpp"
@@ -24,10 +27,7 @@ class RankRunAcrossHosts {
         reference_(problem, source_),
         operands_(problem, source_, group.rank(), {.device = device}) {
     for (int i = 0; i < static_cast<int>(problem.n.size()); ++i) {
-      const auto layout = problem.op == harness::Op::kAllGatherMatmul
-                              ? output_layout(operands_.gather_args(), i)
-                              : output_layout(operands_.scatter_args(), group.size(), group.rank());
-      out_.emplace_back(device, harness::take(layout), problem.dtype);
+      out_.emplace_back(device, harness::take(layout_of_result(i)), problem.dtype);
       views_.push_back(out_.back().view());
     }
     if (!problem.gathered) return;
@@ -67,23 +67,30 @@ class RankRunAcrossHosts {
   }
   /// Enqueues only.
   Result<OpReport> call(Algorithm algorithm) {
-    if (problem_.op == harness::Op::kAllGatherMatmul) {
-      AllGatherMatmulArgs args = operands_.gather_args();
-      args.out = views_;
-      args.algorithm = algorithm;
-      if (gathered_) args.gathered = gathered_->view();
-      return fused_all_gather_matmul(args, group_, stream_);
+    switch (problem_.op) {
+      case harness::Op::kAllGatherMatmul: {
+        AllGatherMatmulArgs args = operands_.gather_args();
+        args.out = views_;
+        args.algorithm = algorithm;
+        if (gathered_) args.gathered = gathered_->view();
+        return fused_all_gather_matmul(args, group_, stream_);
+      }
+      case harness::Op::kMatmulReduceScatter:
+        return fused_matmul_reduce_scatter(sum_args(operands_.scatter_args(), algorithm), group_, stream_);
+      case harness::Op::kMatmulAllReduce:
+        break;
     }
-    MatmulReduceScatterArgs args = operands_.scatter_args();
-    args.out = views_.front();
-    args.algorithm = algorithm;
-    return fused_matmul_reduce_scatter(args, group_, stream_);
+    return fused_matmul_all_reduce(sum_args(operands_.all_reduce_args(), algorithm), group_, stream_);
   }
   /// Without a look at the results.
   void run_only(Algorithm algorithm) {
     harness::take(call(algorithm));
     harness::take(stream_.synchronize());
   }
+  void download() const {
+    for (const Guarded& out : out_) out.download();
+  }
+  /// As of the last download.
   [[nodiscard]] std::vector<std::byte> bytes() const {
     std::vector<std::byte> all;
     for (const Guarded& out : out_) {
@@ -95,6 +102,24 @@ class RankRunAcrossHosts {
   }
 
  private:
+  [[nodiscard]] Result<Layout> layout_of_result(int i) const {
+    switch (problem_.op) {
+      case harness::Op::kAllGatherMatmul:
+        return output_layout(operands_.gather_args(), i);
+      case harness::Op::kMatmulReduceScatter:
+        return output_layout(operands_.scatter_args(), group_.size(), group_.rank());
+      case harness::Op::kMatmulAllReduce:
+        break;
+    }
+    return output_layout(operands_.all_reduce_args());
+  }
+  template <class Args>
+  [[nodiscard]] Args sum_args(Args args, Algorithm algorithm) const {
+    args.out = views_.front();
+    args.algorithm = algorithm;
+    return args;
+  }
+
   harness::Problem problem_;
   Group& group_;
   Stream& stream_;
@@ -149,9 +174,20 @@ class RankRunAcrossHosts {
   all.push_back({.op = kOp, .a = {200 * w - 7, 8 * w}, .n = {2048}, .dim = 0, .bias = true});
   return all;
 }
+[[nodiscard]] inline std::vector<harness::Problem> all_reduces_across_hosts(std::int64_t w) {
+  constexpr harness::Op kOp = harness::Op::kMatmulAllReduce;
+  std::vector<harness::Problem> all;
+  for (const coll::ReduceOp reduce : {coll::ReduceOp::kSum, coll::ReduceOp::kAvg}) {
+    all.push_back({.op = kOp, .a = {2 * w, 8 * w}, .n = {9}, .reduce = reduce});
+    all.push_back({.op = kOp, .a = {3, 5 * w - 2, 8 * w}, .n = {7}, .reduce = reduce, .bias = true});
+  }
+  all.push_back({.op = kOp, .a = {1, 8 * w}, .n = {9}});
+  return all;
+}
 [[nodiscard]] inline std::vector<harness::Problem> problems_across_hosts(int ranks) {
   std::vector<harness::Problem> all = gathers_across_hosts(ranks);
   for (const harness::Problem& scatter : scatters_across_hosts(ranks)) all.push_back(scatter);
+  for (const harness::Problem& all_reduce : all_reduces_across_hosts(ranks)) all.push_back(all_reduce);
   const std::size_t count = all.size();
   for (std::size_t i = 0; i < count; ++i) {
     all[i].ranks = ranks;
@@ -159,6 +195,32 @@ class RankRunAcrossHosts {
     all.back().dtype = DType::kBF16;
   }
   return all;
+}
+
+/// All ranks get the same bits of a sum that crosses in chunks. Where products of any number of rows have the
+/// same bits, as on CPUs, those are the bits of a sum that crosses as a whole.
+inline void check_bits_of_chunks(RankContextOfTest& rank, Complaints& complaints) {
+  const int w = rank.group.size();
+  const harness::Problem problem{
+      .op = harness::Op::kMatmulAllReduce, .a = {800L * w - 7, 8L * w}, .n = {256}, .ranks = w, .bias = true};
+  RankRunAcrossHosts run(problem, rank.group, rank.device, rank.stream);
+  const auto bytes_by = [&](Algorithm algorithm) {
+    run.run_only(algorithm);
+    run.download();
+    return run.bytes();
+  };
+  const std::vector<std::byte> whole = bytes_by(Algorithm::kSerial);
+  const std::vector<std::byte> in_chunks = bytes_by(Algorithm::kPipelined);
+  if (rank.device.id().kind == DeviceKind::kCpu && in_chunks != whole)
+    complaints.add("an all-reduce has other bits in chunks");
+  for (const std::vector<std::byte>* const bytes : {&whole, &in_chunks}) {
+    const std::size_t mine =
+        std::hash<std::string_view>()({reinterpret_cast<const char*>(bytes->data()), bytes->size()});
+    const auto all = harness::take(rank.group.all_gather(std::as_bytes(std::span(&mine, 1)), "bits"));
+    for (const auto& other : all) {
+      if (other != all.front()) complaints.add("ranks have other bits of an all-reduce");
+    }
+  }
 }
 
 }  // namespace tandem::test

@@ -4,6 +4,8 @@
 #include <numeric>
 
 #include "conformance/across_hosts.hpp"
+#include "conformance/fused_plain_cases.hpp"
+#include "conformance/fused_scaled_cases.hpp"
 #include "support/thread_hosts.hpp"
 
 namespace tandem::test {
@@ -69,7 +71,109 @@ TEST_P(FusedAcrossHosts, IsRightForEveryOpTypeDimAndAlgorithm) {
   EXPECT_EQ(hosts_.wire->num_left(), 0U) << "messages that nobody has taken";
 }
 
-/// A row of a travels once from its host to each other one, and so does a row of a partial sum.
+[[nodiscard]] std::vector<PlainCase> plain_all_reduces(std::int64_t w) {
+  std::vector<PlainCase> cases;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const bool exact : {false, true}) {
+      cases.push_back({.sizes = {3, 2 * w + 1, 17},
+                       .dtype = dtype,
+                       .k = {9, 1, 20},
+                       .op = coll::ReduceOp::kAvg,
+                       .bias = true,
+                       .keeps_product = true,
+                       .spread = exact,
+                       .shuffled = !exact,
+                       .exact_partials = exact});
+    }
+  }
+  for (const std::int64_t m : {std::int64_t{0}, std::int64_t{1}, w - 1, w + 1}) {
+    for (const std::int64_t n : {0, 1, 7})
+      cases.push_back({.sizes = {m, n}, .dtype = DType::kBF16, .k = {m % 2 == 0 ? 5 : 0}, .bias = n == 1});
+  }
+  for (PlainCase& one : cases) one.to_all = true;
+  return cases;
+}
+
+[[nodiscard]] std::vector<ScaledCase> scaled_all_reduces(std::int64_t w) {
+  std::vector<ScaledCase> cases;
+  for (const DType out : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8E4M3}) {
+    for (const Scaled scaled : {Scaled::kTensorwise, Scaled::kRowwise, Scaled::kFlatRows, Scaled::kNo}) {
+      cases.push_back({.sizes = {2, w + 1, 10},
+                       .dtype = out,
+                       .products = {{.scaled = scaled, .bias = true, .result_scale = true}, {.k = 2}},
+                       .keeps_product = true,
+                       .exact_partials = scaled == Scaled::kNo});
+    }
+  }
+  cases.push_back({.sizes = {1, 3}, .products = {{.scaled = Scaled::kRowwise}}});
+  for (ScaledCase& one : cases) one.to_all = true;
+  return cases;
+}
+
+/// All ranks get the same bits, and both algorithms have them.
+TEST_P(FusedAcrossHosts, AllReducesHaveEveryOption) {
+  const std::int64_t w = GetParam().ranks();
+  const std::vector<PlainCase> plain = plain_all_reduces(w);
+  const std::vector<ScaledCase> scaled = scaled_all_reduces(w);
+  for (const bool checks : {false, true}) {
+    Config config = quick_config();
+    config.nan_check = checks;
+    config.batch_invariant = checks;
+    AllRanks all;
+    const std::string complaints =
+        on_ranks(config, [&](RankContextOfTest& rank, Complaints& found) -> Result<void> {
+          for (const PlainCase& c : plain) {
+            if (auto ran = run_scatter<PlainOperands<MatmulAllReduceArgs>>(
+                    rank, c, true, fused_matmul_all_reduce, found, all);
+                !ran)
+              return ran;
+          }
+          for (const ScaledCase& c : scaled) {
+            if (auto ran = run_scatter<ScaledOperands<ScaledMatmulAllReduceArgs>>(
+                    rank, c, true, fused_scaled_matmul_all_reduce, found, all);
+                !ran)
+              return ran;
+          }
+          return rank.group.status();
+        });
+    EXPECT_EQ(complaints, "");
+    EXPECT_EQ(hosts_.wire->num_left(), 0U) << "messages that nobody has taken";
+  }
+}
+
+TEST_P(FusedAcrossHosts, ChunksOfAnAllReduceHaveTheBitsOfTheWhole) {
+  const std::string complaints =
+      on_ranks(quick_config(), [](RankContextOfTest& rank, Complaints& found) -> Result<void> {
+        check_bits_of_chunks(rank, found);
+        return rank.group.status();
+      });
+  EXPECT_EQ(complaints, "");
+}
+
+TEST_P(FusedAcrossHosts, AnAllReduceSaysWhatRuns) {
+  const std::string complaints =
+      on_ranks(quick_config(), [](RankContextOfTest& rank, Complaints& found) -> Result<void> {
+        const Problem problem{.op = Op::kMatmulAllReduce,
+                              .a = {600L * rank.group.size(), rank.group.size()},
+                              .n = {520},
+                              .ranks = rank.group.size()};
+        RankRun run(problem, rank.group, rank.device, rank.stream);
+        const OpReport report = harness::take(run.call(Algorithm::kAuto));
+        harness::take(rank.stream.synchronize());
+        EXPECT_EQ(report.reason, fmt::format("rows cross between {} hosts beside the products; owners send "
+                                             "their sums to the other hosts",
+                                             rank.group.num_hosts()));
+        const std::string text = program_text(report);
+        for (const char* const step : {": send sums", ": await sums of host"}) {
+          if (text.find(step) == std::string::npos) found.add(fmt::format("no '{}' in\n{}", step, text));
+        }
+        return {};
+      });
+  EXPECT_EQ(complaints, "");
+}
+
+/// A row of a travels once from its host to each other one, and so does a row of a partial sum. A row of an
+/// all-reduce travels again as the sum.
 TEST_P(FusedAcrossHosts, EachRowCrossesOnce) {
   const HostsCase& hosts = GetParam();
   const std::int64_t w = hosts.ranks();
@@ -77,8 +181,10 @@ TEST_P(FusedAcrossHosts, EachRowCrossesOnce) {
   using Way = std::pair<Op, Algorithm>;
   for (const auto& [op, algorithm] :
        {Way{Op::kAllGatherMatmul, Algorithm::kPipelined}, Way{Op::kAllGatherMatmul, Algorithm::kNative},
-        Way{Op::kMatmulReduceScatter, Algorithm::kPipelined}}) {
+        Way{Op::kMatmulReduceScatter, Algorithm::kPipelined},
+        Way{Op::kMatmulAllReduce, Algorithm::kPipelined}}) {
     const bool gathers = op == Op::kAllGatherMatmul;
+    const int times = op == Op::kMatmulAllReduce ? 2 : 1;
     const Algorithm by = algorithm;
     const Problem problem{.op = op, .a = {rows, 16 * w}, .n = {40}, .dim = 0, .ranks = hosts.ranks()};
     const std::string complaints =
@@ -89,7 +195,7 @@ TEST_P(FusedAcrossHosts, EachRowCrossesOnce) {
     EXPECT_EQ(complaints, "");
     const std::int64_t row_bytes = (gathers ? 16 * w : 40) * 4;
     const std::int64_t others = hosts.num_hosts - 1;
-    EXPECT_EQ(hosts_.wire->num_bytes(), rows * row_bytes * others);
+    EXPECT_EQ(hosts_.wire->num_bytes(), times * rows * row_bytes * others);
   }
 }
 
@@ -188,7 +294,7 @@ TEST_P(FusedAcrossHosts, OpsThatNeedSharedMemoryAreRefused) {
 
 INSTANTIATE_TEST_SUITE_P(Hosts, FusedAcrossHosts,
                          ::testing::Values(HostsCase{2, 1}, HostsCase{2, 2}, HostsCase{2, 4}, HostsCase{3, 1},
-                                           HostsCase{3, 2}, HostsCase{4, 1}),
+                                           HostsCase{3, 2}, HostsCase{4, 1}, HostsCase{4, 2}),
                          name_of);
 
 }  // namespace
