@@ -4,8 +4,6 @@
 #include <numeric>
 
 #include "conformance/across_hosts.hpp"
-#include "conformance/fused_plain_cases.hpp"
-#include "conformance/fused_scaled_cases.hpp"
 #include "support/thread_hosts.hpp"
 
 namespace tandem::test {
@@ -71,69 +69,16 @@ TEST_P(FusedAcrossHosts, IsRightForEveryOpTypeDimAndAlgorithm) {
   EXPECT_EQ(hosts_.wire->num_left(), 0U) << "messages that nobody has taken";
 }
 
-[[nodiscard]] std::vector<PlainCase> plain_all_reduces(std::int64_t w) {
-  std::vector<PlainCase> cases;
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    for (const bool exact : {false, true}) {
-      cases.push_back({.sizes = {3, 2 * w + 1, 17},
-                       .dtype = dtype,
-                       .k = {9, 1, 20},
-                       .op = coll::ReduceOp::kAvg,
-                       .bias = true,
-                       .keeps_product = true,
-                       .spread = exact,
-                       .shuffled = !exact,
-                       .exact_partials = exact});
-    }
-  }
-  for (const std::int64_t m : {std::int64_t{0}, std::int64_t{1}, w - 1, w + 1}) {
-    for (const std::int64_t n : {0, 1, 7})
-      cases.push_back({.sizes = {m, n}, .dtype = DType::kBF16, .k = {m % 2 == 0 ? 5 : 0}, .bias = n == 1});
-  }
-  for (PlainCase& one : cases) one.to_all = true;
-  return cases;
-}
-
-[[nodiscard]] std::vector<ScaledCase> scaled_all_reduces(std::int64_t w) {
-  std::vector<ScaledCase> cases;
-  for (const DType out : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8E4M3}) {
-    for (const Scaled scaled : {Scaled::kTensorwise, Scaled::kRowwise, Scaled::kFlatRows, Scaled::kNo}) {
-      cases.push_back({.sizes = {2, w + 1, 10},
-                       .dtype = out,
-                       .products = {{.scaled = scaled, .bias = true, .result_scale = true}, {.k = 2}},
-                       .keeps_product = true,
-                       .exact_partials = scaled == Scaled::kNo});
-    }
-  }
-  cases.push_back({.sizes = {1, 3}, .products = {{.scaled = Scaled::kRowwise}}});
-  for (ScaledCase& one : cases) one.to_all = true;
-  return cases;
-}
-
 /// All ranks get the same bits, and both algorithms have them.
 TEST_P(FusedAcrossHosts, AllReducesHaveEveryOption) {
-  const std::int64_t w = GetParam().ranks();
-  const std::vector<PlainCase> plain = plain_all_reduces(w);
-  const std::vector<ScaledCase> scaled = scaled_all_reduces(w);
   for (const bool checks : {false, true}) {
     Config config = quick_config();
     config.nan_check = checks;
     config.batch_invariant = checks;
-    AllRanks all;
+    AllReducesAcrossHosts all_reduces(GetParam().ranks());
     const std::string complaints =
         on_ranks(config, [&](RankContextOfTest& rank, Complaints& found) -> Result<void> {
-          for (const PlainCase& c : plain) {
-            if (auto ran = run_scatter<PlainOperands<MatmulAllReduceArgs>>(
-                    rank, c, true, fused_matmul_all_reduce, found, all);
-                !ran)
-              return ran;
-          }
-          for (const ScaledCase& c : scaled) {
-            if (auto ran = run_scatter<ScaledOperands<ScaledMatmulAllReduceArgs>>(
-                    rank, c, true, fused_scaled_matmul_all_reduce, found, all);
-                !ran)
-              return ran;
-          }
+          if (auto ran = all_reduces.run(rank, true, found); !ran) return ran;
           return rank.group.status();
         });
     EXPECT_EQ(complaints, "");
