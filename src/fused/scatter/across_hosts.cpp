@@ -22,8 +22,8 @@ namespace {
 
 /// The rows of another host's ranks are summed over the ranks of this one first: rank r adds those of rank r
 /// there, and sends it the sum. So each row crosses once between two hosts. An owner adds the hosts' sums in
-/// their order. Of an all-reduce it sends what it has summed to its partners, and the ranks of a host take
-/// from each other what they have. `pipelined` makes the rows of other hosts first, chunk by chunk, and its own
+/// their order. In an all-reduce it sends its sums to its partners, and the ranks of a host take from each
+/// other what they have. `pipelined` makes the rows of other hosts first, chunk by chunk, and its own
 /// meanwhile. See docs/design/hosts.md.
 class ScatterAcrossHosts {
  public:
@@ -186,7 +186,7 @@ void ScatterAcrossHosts::sum_slots(RootId mine, Shard chunk, const Operand& to) 
   steps().sum(kCurrent, all_of(stack), to, problem_.reduce_op);
 }
 
-/// What this host has for the one that it sends to in this step, and what it receives for it.
+/// This host's sum of a chunk for the host of this step, which is sent for the sum of another host.
 void ScatterAcrossHosts::cross(int step, int chunk) {
   const int host = here_.host_to(step);
   const int from_host = here_.host_from(step);
@@ -244,7 +244,7 @@ void ScatterAcrossHosts::give(int chunk) {
   }
 }
 
-/// The sums of a chunk, of which each rank of this host has its own and those of its partners.
+/// Copies the sums of a chunk to out. Each rank of this host has its own and those of its partners.
 void ScatterAcrossHosts::take(int chunk) {
   for (const std::size_t one : given_[static_cast<std::size_t>(chunk)]) steps().exchanged(network_, one);
   steps().barrier(network_, 0);  // all ranks of this host have theirs
@@ -263,8 +263,8 @@ void ScatterAcrossHosts::take(int chunk) {
   }
 }
 
-/// All hosts' rows of a chunk before the next, so that sums are there early: they cross beside the products
-/// of the next chunk, and are taken behind those of its sums.
+/// All hosts' rows of a chunk come before those of the next, so that its sums are there early. They cross
+/// beside the products of the next chunk, and are taken once that chunk's sums are on their way.
 void ScatterAcrossHosts::reduce_and_give() {
   for (int chunk = 0; chunk < chunks_.count; ++chunk) {
     for (int step = 1; step < here_.num_hosts; ++step) cross(step, chunk);
