@@ -54,9 +54,10 @@ def machine():
 
 
 def crossing_ms(row, rate_mbit, delay_ms):
-    """Rows that a host sends to the other: its own of a gather, the other's of a scatter."""
+    """Rows that a host sends to the other: its own of a gather, the other's of a scatter, and of an all-reduce both."""
     width = row["k"] if row["op"] == "all_gather_matmul" else row["n"]
-    return 8 * (row["m"] / 2 * width * 4) / (rate_mbit * 1e3) + delay_ms
+    times = 2 if row["op"] == "matmul_all_reduce" else 1
+    return times * (8 * (row["m"] / 2 * width * 4) / (rate_mbit * 1e3) + delay_ms)
 
 
 def main():

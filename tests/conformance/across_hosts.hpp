@@ -2,10 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <functional>
 #include <optional>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "conformance/fused_harness.hpp"
+#include "conformance/fused_plain_cases.hpp"
+#include "conformance/fused_scaled_cases.hpp"
 #include "harness/failure.hpp"
 #include "harness/operands.hpp"
 
@@ -24,10 +29,7 @@ class RankRunAcrossHosts {
         reference_(problem, source_),
         operands_(problem, source_, group.rank(), {.device = device}) {
     for (int i = 0; i < static_cast<int>(problem.n.size()); ++i) {
-      const auto layout = problem.op == harness::Op::kAllGatherMatmul
-                              ? output_layout(operands_.gather_args(), i)
-                              : output_layout(operands_.scatter_args(), group.size(), group.rank());
-      out_.emplace_back(device, harness::take(layout), problem.dtype);
+      out_.emplace_back(device, harness::take(layout_of_result(i)), problem.dtype);
       views_.push_back(out_.back().view());
     }
     if (!problem.gathered) return;
@@ -67,23 +69,30 @@ class RankRunAcrossHosts {
   }
   /// Enqueues only.
   Result<OpReport> call(Algorithm algorithm) {
-    if (problem_.op == harness::Op::kAllGatherMatmul) {
-      AllGatherMatmulArgs args = operands_.gather_args();
-      args.out = views_;
-      args.algorithm = algorithm;
-      if (gathered_) args.gathered = gathered_->view();
-      return fused_all_gather_matmul(args, group_, stream_);
+    switch (problem_.op) {
+      case harness::Op::kAllGatherMatmul: {
+        AllGatherMatmulArgs args = operands_.gather_args();
+        args.out = views_;
+        args.algorithm = algorithm;
+        if (gathered_) args.gathered = gathered_->view();
+        return fused_all_gather_matmul(args, group_, stream_);
+      }
+      case harness::Op::kMatmulReduceScatter:
+        return fused_matmul_reduce_scatter(sum_args(operands_.scatter_args(), algorithm), group_, stream_);
+      case harness::Op::kMatmulAllReduce:
+        break;
     }
-    MatmulReduceScatterArgs args = operands_.scatter_args();
-    args.out = views_.front();
-    args.algorithm = algorithm;
-    return fused_matmul_reduce_scatter(args, group_, stream_);
+    return fused_matmul_all_reduce(sum_args(operands_.all_reduce_args(), algorithm), group_, stream_);
   }
   /// Without a look at the results.
   void run_only(Algorithm algorithm) {
     harness::take(call(algorithm));
     harness::take(stream_.synchronize());
   }
+  void download() const {
+    for (const Guarded& out : out_) out.download();
+  }
+  /// As of the last download.
   [[nodiscard]] std::vector<std::byte> bytes() const {
     std::vector<std::byte> all;
     for (const Guarded& out : out_) {
@@ -95,6 +104,24 @@ class RankRunAcrossHosts {
   }
 
  private:
+  [[nodiscard]] Result<Layout> layout_of_result(int i) const {
+    switch (problem_.op) {
+      case harness::Op::kAllGatherMatmul:
+        return output_layout(operands_.gather_args(), i);
+      case harness::Op::kMatmulReduceScatter:
+        return output_layout(operands_.scatter_args(), group_.size(), group_.rank());
+      case harness::Op::kMatmulAllReduce:
+        break;
+    }
+    return output_layout(operands_.all_reduce_args());
+  }
+  template <class Args>
+  [[nodiscard]] Args sum_args(Args args, Algorithm algorithm) const {
+    args.out = views_.front();
+    args.algorithm = algorithm;
+    return args;
+  }
+
   harness::Problem problem_;
   Group& group_;
   Stream& stream_;
@@ -166,9 +193,20 @@ class RankRunAcrossHosts {
   all.push_back({.op = kOp, .a = {200 * w - 7, 8 * w}, .n = {2048}, .dim = 0, .bias = true});
   return all;
 }
+[[nodiscard]] inline std::vector<harness::Problem> all_reduces_across_hosts(std::int64_t w) {
+  constexpr harness::Op kOp = harness::Op::kMatmulAllReduce;
+  std::vector<harness::Problem> all;
+  for (const coll::ReduceOp reduce : {coll::ReduceOp::kSum, coll::ReduceOp::kAvg}) {
+    all.push_back({.op = kOp, .a = {2 * w, 8 * w}, .n = {9}, .reduce = reduce});
+    all.push_back({.op = kOp, .a = {3, 5 * w - 2, 8 * w}, .n = {7}, .reduce = reduce, .bias = true});
+  }
+  all.push_back({.op = kOp, .a = {1, 8 * w}, .n = {9}});
+  return all;
+}
 [[nodiscard]] inline std::vector<harness::Problem> problems_across_hosts(int ranks) {
   std::vector<harness::Problem> all = gathers_across_hosts(ranks);
   for (const harness::Problem& scatter : scatters_across_hosts(ranks)) all.push_back(scatter);
+  for (const harness::Problem& all_reduce : all_reduces_across_hosts(ranks)) all.push_back(all_reduce);
   const std::size_t count = all.size();
   for (std::size_t i = 0; i < count; ++i) {
     all[i].ranks = ranks;
@@ -176,6 +214,101 @@ class RankRunAcrossHosts {
     all.back().dtype = DType::kBF16;
   }
   return all;
+}
+
+[[nodiscard]] inline std::vector<PlainCase> plain_all_reduces(std::int64_t w) {
+  std::vector<PlainCase> cases;
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const bool exact : {false, true}) {
+      cases.push_back({.sizes = {3, 2 * w + 1, 17},
+                       .dtype = dtype,
+                       .k = {9, 1, 20},
+                       .op = coll::ReduceOp::kAvg,
+                       .bias = true,
+                       .keeps_product = true,
+                       .spread = exact,
+                       .shuffled = !exact,
+                       .exact_partials = exact});
+    }
+  }
+  for (const std::int64_t m : {std::int64_t{0}, std::int64_t{1}, w - 1, w + 1}) {
+    for (const std::int64_t n : {0, 1, 7})
+      cases.push_back({.sizes = {m, n}, .dtype = DType::kBF16, .k = {m % 2 == 0 ? 5 : 0}, .bias = n == 1});
+  }
+  for (PlainCase& one : cases) one.to_all = true;
+  return cases;
+}
+
+[[nodiscard]] inline std::vector<ScaledCase> scaled_all_reduces(std::int64_t w) {
+  std::vector<ScaledCase> cases;
+  for (const DType out : {DType::kF32, DType::kBF16, DType::kF16, DType::kF8E4M3}) {
+    for (const Scaled scaled : {Scaled::kTensorwise, Scaled::kRowwise, Scaled::kFlatRows, Scaled::kNo}) {
+      cases.push_back({.sizes = {2, w + 1, 10},
+                       .dtype = out,
+                       .products = {{.scaled = scaled, .bias = true, .result_scale = true}, {.k = 2}},
+                       .keeps_product = true,
+                       .exact_partials = scaled == Scaled::kNo});
+    }
+  }
+  cases.push_back({.sizes = {1, 3}, .products = {{.scaled = Scaled::kRowwise}}});
+  for (ScaledCase& one : cases) one.to_all = true;
+  return cases;
+}
+
+/// All-reduces with every option, each by `serial` and `pipelined`: all ranks get the same bits.
+class AllReducesAcrossHosts {
+ public:
+  explicit AllReducesAcrossHosts(int ranks)
+      : plain_(plain_all_reduces(ranks)), scaled_(scaled_all_reduces(ranks)) {}
+
+  /// On one rank. `same_bits`: both algorithms have them.
+  Result<void> run(RankContextOfTest& rank, bool same_bits, Complaints& complaints) {
+    for (const PlainCase& c : plain_) {
+      auto ran = run_scatter<PlainOperands<MatmulAllReduceArgs>>(rank, c, same_bits, fused_matmul_all_reduce,
+                                                                 complaints, all_);
+      if (!ran) return ran;
+    }
+    for (const ScaledCase& c : scaled_) {
+      auto ran = run_scatter<ScaledOperands<ScaledMatmulAllReduceArgs>>(
+          rank, c, same_bits, fused_scaled_matmul_all_reduce, complaints, all_);
+      if (!ran) return ran;
+    }
+    return {};
+  }
+
+ private:
+  std::vector<PlainCase> plain_;
+  std::vector<ScaledCase> scaled_;
+  AllRanks all_;
+};
+
+/// All ranks get the same bits of a sum that crosses in chunks. Where products of any number of rows have the
+/// same bits, as on CPUs, those are the bits of a sum that crosses as a whole.
+inline void check_bits_of_chunks(RankContextOfTest& rank, Complaints& complaints) {
+  const bool is_on_cpu = rank.device.id().kind == DeviceKind::kCpu;
+  const std::int64_t w = rank.group.size();
+  const harness::Problem problem{.op = harness::Op::kMatmulAllReduce,
+                                 .a = {(is_on_cpu ? 800 : 4200) * w - 7, w},
+                                 .n = {is_on_cpu ? 256 : 32},
+                                 .ranks = rank.group.size(),
+                                 .bias = true};
+  RankRunAcrossHosts run(problem, rank.group, rank.device, rank.stream);
+  const auto bytes_by = [&](Algorithm algorithm) {
+    run.run_only(algorithm);
+    run.download();
+    return run.bytes();
+  };
+  const std::vector<std::byte> whole = bytes_by(Algorithm::kSerial);
+  const std::vector<std::byte> in_chunks = bytes_by(Algorithm::kPipelined);
+  if (is_on_cpu && in_chunks != whole) complaints.add("an all-reduce has other bits in chunks");
+  for (const std::vector<std::byte>* const bytes : {&whole, &in_chunks}) {
+    const std::size_t mine =
+        std::hash<std::string_view>()({reinterpret_cast<const char*>(bytes->data()), bytes->size()});
+    const auto all = harness::take(rank.group.all_gather(std::as_bytes(std::span(&mine, 1)), "bits"));
+    for (const auto& other : all) {
+      if (other != all.front()) complaints.add("ranks have other bits of an all-reduce");
+    }
+  }
 }
 
 }  // namespace tandem::test

@@ -69,7 +69,56 @@ TEST_P(FusedAcrossHosts, IsRightForEveryOpTypeDimAndAlgorithm) {
   EXPECT_EQ(hosts_.wire->num_left(), 0U) << "messages that nobody has taken";
 }
 
-/// A row of a travels once from its host to each other one, and so does a row of a partial sum.
+/// All ranks get the same bits, and both algorithms have them.
+TEST_P(FusedAcrossHosts, AllReducesHaveEveryOption) {
+  for (const bool checks : {false, true}) {
+    Config config = quick_config();
+    config.nan_check = checks;
+    config.batch_invariant = checks;
+    AllReducesAcrossHosts all_reduces(GetParam().ranks());
+    const std::string complaints =
+        on_ranks(config, [&](RankContextOfTest& rank, Complaints& found) -> Result<void> {
+          if (auto ran = all_reduces.run(rank, true, found); !ran) return ran;
+          return rank.group.status();
+        });
+    EXPECT_EQ(complaints, "");
+    EXPECT_EQ(hosts_.wire->num_left(), 0U) << "messages that nobody has taken";
+  }
+}
+
+TEST_P(FusedAcrossHosts, ChunksOfAnAllReduceHaveTheBitsOfTheWhole) {
+  const std::string complaints =
+      on_ranks(quick_config(), [](RankContextOfTest& rank, Complaints& found) -> Result<void> {
+        check_bits_of_chunks(rank, found);
+        return rank.group.status();
+      });
+  EXPECT_EQ(complaints, "");
+}
+
+TEST_P(FusedAcrossHosts, AnAllReduceSaysWhatRuns) {
+  const std::string complaints =
+      on_ranks(quick_config(), [](RankContextOfTest& rank, Complaints& found) -> Result<void> {
+        const Problem problem{.op = Op::kMatmulAllReduce,
+                              .a = {600L * rank.group.size(), rank.group.size()},
+                              .n = {520},
+                              .ranks = rank.group.size()};
+        RankRun run(problem, rank.group, rank.device, rank.stream);
+        const OpReport report = harness::take(run.call(Algorithm::kAuto));
+        harness::take(rank.stream.synchronize());
+        EXPECT_EQ(report.reason, fmt::format("rows cross between {} hosts beside the products; owners send "
+                                             "their sums to the other hosts",
+                                             rank.group.num_hosts()));
+        const std::string text = program_text(report);
+        for (const char* const step : {": send sums", ": await sums of host"}) {
+          if (text.find(step) == std::string::npos) found.add(fmt::format("no '{}' in\n{}", step, text));
+        }
+        return {};
+      });
+  EXPECT_EQ(complaints, "");
+}
+
+/// A row of a travels once from its host to each other one, and so does a row of a partial sum. A row of an
+/// all-reduce travels again as the sum.
 TEST_P(FusedAcrossHosts, EachRowCrossesOnce) {
   const HostsCase& hosts = GetParam();
   const std::int64_t w = hosts.ranks();
@@ -77,8 +126,10 @@ TEST_P(FusedAcrossHosts, EachRowCrossesOnce) {
   using Way = std::pair<Op, Algorithm>;
   for (const auto& [op, algorithm] :
        {Way{Op::kAllGatherMatmul, Algorithm::kPipelined}, Way{Op::kAllGatherMatmul, Algorithm::kNative},
-        Way{Op::kMatmulReduceScatter, Algorithm::kPipelined}}) {
+        Way{Op::kMatmulReduceScatter, Algorithm::kPipelined},
+        Way{Op::kMatmulAllReduce, Algorithm::kPipelined}}) {
     const bool gathers = op == Op::kAllGatherMatmul;
+    const int times = op == Op::kMatmulAllReduce ? 2 : 1;
     const Algorithm by = algorithm;
     const Problem problem{.op = op, .a = {rows, 16 * w}, .n = {40}, .dim = 0, .ranks = hosts.ranks()};
     const std::string complaints =
@@ -89,7 +140,7 @@ TEST_P(FusedAcrossHosts, EachRowCrossesOnce) {
     EXPECT_EQ(complaints, "");
     const std::int64_t row_bytes = (gathers ? 16 * w : 40) * 4;
     const std::int64_t others = hosts.num_hosts - 1;
-    EXPECT_EQ(hosts_.wire->num_bytes(), rows * row_bytes * others);
+    EXPECT_EQ(hosts_.wire->num_bytes(), times * rows * row_bytes * others);
   }
 }
 
@@ -188,7 +239,7 @@ TEST_P(FusedAcrossHosts, OpsThatNeedSharedMemoryAreRefused) {
 
 INSTANTIATE_TEST_SUITE_P(Hosts, FusedAcrossHosts,
                          ::testing::Values(HostsCase{2, 1}, HostsCase{2, 2}, HostsCase{2, 4}, HostsCase{3, 1},
-                                           HostsCase{3, 2}, HostsCase{4, 1}),
+                                           HostsCase{3, 2}, HostsCase{4, 1}, HostsCase{4, 2}),
                          name_of);
 
 }  // namespace

@@ -96,6 +96,18 @@ TEST_P(FusedByNccl, NativeGathersAreRight) {
   for (const auto& result : results) EXPECT_TRUE(result) << result.error().to_string();
 }
 
+TEST_P(FusedByNccl, AllReducesHaveEveryOptionAndCrossInChunks) {
+  AllReducesAcrossHosts all_reduces(2 * GetParam());
+  const auto results = on_ranks(kLong, [&](RankContextOfTest& rank) -> Result<void> {
+    Complaints complaints;
+    if (auto ran = all_reduces.run(rank, false, complaints); !ran) return ran;
+    check_bits_of_chunks(rank, complaints);
+    EXPECT_EQ(complaints.text(), "");
+    return rank.group.status();
+  });
+  for (const auto& result : results) EXPECT_TRUE(result) << result.error().to_string();
+}
+
 TEST_P(FusedByNccl, ALateRankIsNamed) {
   const auto results = on_ranks(kShort, [](RankContextOfTest& rank) -> Result<void> {
     RankRunAcrossHosts run(gather_of(rank.group.size()), rank.group, rank.device, rank.stream);
@@ -136,16 +148,20 @@ TEST_P(FusedByNccl, AnotherCallIsAMismatch) {
   }
 }
 
-TEST_P(FusedByNccl, ARecordedCallIsRefusedAndTheNextIsRight) {
+TEST_P(FusedByNccl, RecordedCallsAreRefusedAndTheNextIsRight) {
   const auto results = on_ranks(kLong, [](RankContextOfTest& rank) -> Result<void> {
-    RankRunAcrossHosts run(gather_of(rank.group.size()), rank.group, rank.device, rank.stream);
+    const int w = rank.group.size();
+    const Problem all_reduce{.op = Op::kMatmulAllReduce, .a = {4L * w, 8L * w}, .n = {8}, .ranks = w};
     Complaints complaints;
-    run.run(Algorithm::kPipelined, complaints);
-    harness::take(rank.stream.begin_capture());
-    const auto recorded = run.call(Algorithm::kPipelined);
-    static_cast<void>(rank.stream.end_capture());
-    if (recorded || recorded.error().text().find("cannot be recorded") == std::string::npos)
-      complaints.add(recorded ? "it was recorded" : recorded.error().to_string());
+    for (const Problem& problem : {gather_of(w), all_reduce}) {
+      RankRunAcrossHosts run(problem, rank.group, rank.device, rank.stream);
+      run.run(Algorithm::kPipelined, complaints);
+      harness::take(rank.stream.begin_capture());
+      const auto recorded = run.call(Algorithm::kPipelined);
+      static_cast<void>(rank.stream.end_capture());
+      if (recorded || recorded.error().text().find("cannot be recorded") == std::string::npos)
+        complaints.add(recorded ? "it was recorded" : recorded.error().to_string());
+    }
     EXPECT_EQ(complaints.text(), "");
     return {};
   });

@@ -4,7 +4,7 @@
 ///
 ///   hosts_rank check                      every problem by every algorithm, against f64
 ///   hosts_rank loop SECONDS [KILLED]      gathers until one fails; rank KILLED kills itself
-///   hosts_rank time M N K ITERATIONS      medians of all algorithms that run, of both ops, as JSON
+///   hosts_rank time M N K ITERATIONS      medians of all algorithms that run, of every op, as JSON
 ///
 /// Prints one line a rank. Exits 1 for wrong results, 3 for an error of the group.
 
@@ -85,6 +85,9 @@ int check(Rank& rank) {
       count += 3;
     }
   }
+  RankContextOfTest context{*rank.group, *rank.device, *rank.stream};
+  check_bits_of_chunks(context, complaints);
+  ++count;
   harness::take(rank.group->all_gather({}, "the end"));
   fmt::print("rank {} of {} on host {} of {}: {} cases {}\n", rank.group->rank(), rank.group->size(),
              rank.group->host(), rank.group->num_hosts(), count,
@@ -143,7 +146,7 @@ double ms_of(Rank& rank, const std::function<void()>& call) {
 /// The algorithms take turns.
 int time(Rank& rank, std::int64_t m, std::int64_t n, std::int64_t k, int iterations) {
   std::string text;
-  for (const harness::Op op : {harness::Op::kAllGatherMatmul, harness::Op::kMatmulReduceScatter}) {
+  for (const harness::Op op : harness::kOps) {
     const harness::Problem problem{.op = op, .a = {m, k}, .n = {n}, .dim = 0, .ranks = rank.group->size()};
     RankRunAcrossHosts run(problem, *rank.group, *rank.device, *rank.stream);
     std::map<Algorithm, std::vector<double>> ms = {{Algorithm::kSerial, {}}, {Algorithm::kPipelined, {}}};

@@ -20,6 +20,7 @@ import cli_tool
 RANK = None  # the program that each rank runs
 TOOL = None
 LINK = "veth0"
+OPS = ("all_gather_matmul", "matmul_reduce_scatter", "matmul_all_reduce")
 
 
 def sh(*command, **options):
@@ -135,19 +136,19 @@ class Hosts(unittest.TestCase):
                 self.assertEqual(code, 0, out)
                 self.assertEqual(len(re.findall(rf"of {ranks} on host \d of 2: \d+ cases right", out)), ranks, out)
 
-    def test_the_tool_checks_both_ops(self):
+    def test_the_tool_checks_every_op(self):
         if TOOL is None:
             self.skipTest("the tool is not built")
-        for op in ("all_gather_matmul", "matmul_reduce_scatter"):
+        for op in OPS:
             with self.subTest(op):
                 code, out = self.hosts.ended(self.hosts.start(4, "check", op, program=TOOL), 400)
                 self.assertEqual(code, 0, out)
                 self.assertRegex(out, r"ranks 4: \d+ cases run, 0 skipped, 0 wrong")
 
-    def test_the_tool_times_both_ops(self):
+    def test_the_tool_times_every_op(self):
         if TOOL is None:
             self.skipTest("the tool is not built")
-        for op in ("all_gather_matmul", "matmul_reduce_scatter"):
+        for op in OPS:
             with self.subTest(op):
                 code, out = self.hosts.ended(self.hosts.start(4, "bench", op, "--m", 256, "--n", 96, "--k", 128, "--iterations", 2,
                                                               program=TOOL), 200)
@@ -285,7 +286,7 @@ class Hosts(unittest.TestCase):
         self.assertEqual(code, 0, out)
         rows = json.loads(re.search(r"\[\{.*\}\]", out).group())
         print(json.dumps(rows))
-        self.assertEqual({row["op"] for row in rows}, {"all_gather_matmul", "matmul_reduce_scatter"})
+        self.assertEqual({row["op"] for row in rows}, set(OPS))
 
 
 if __name__ == "__main__":

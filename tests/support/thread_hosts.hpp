@@ -1,9 +1,9 @@
 #pragma once
 
 #include <atomic>
+#include <compare>
 #include <condition_variable>
 #include <cstring>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -12,7 +12,6 @@
 #include <tandem/cpu/launch.hpp>
 #include <tandem/tandem.hpp>
 #include <thread>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -21,30 +20,39 @@ namespace tandem::test {
 /// What threads of this process send each other in place of a network.
 class Wire {
  public:
-  void send(int from, int to, std::uint64_t channel, std::span<const std::byte> bytes) {
+  /// A message from one rank to another on one channel.
+  struct Name {
+    int from = 0;
+    int to = 0;
+    std::uint64_t channel = 0;
+    std::int64_t number = 0;  ///< in the order in which both ends have started
+    friend auto operator<=>(const Name&, const Name&) = default;
+  };
+
+  void send(const Name& name, std::span<const std::byte> bytes) {
     const std::lock_guard lock(mutex_);
     if (is_cut_) return;
-    messages_[{from, to, channel}].emplace_back(bytes.begin(), bytes.end());
+    messages_[name].assign(bytes.begin(), bytes.end());
     num_bytes_ += static_cast<std::int64_t>(bytes.size());
     has_come_.notify_all();
   }
-  Result<std::vector<std::byte>> receive(int from, int to, std::uint64_t channel,
-                                         std::chrono::milliseconds timeout,
+  Result<std::vector<std::byte>> receive(const Name& name, std::chrono::milliseconds timeout,
                                          const std::function<Result<void>()>& status) {
     const auto end = std::chrono::steady_clock::now() + timeout;
     std::unique_lock lock(mutex_);
-    auto& queue = messages_[{from, to, channel}];
-    while (queue.empty()) {
+    auto message = messages_.find(name);
+    while (message == messages_.end()) {
       lock.unlock();
       if (auto ok = status(); !ok) return tl::unexpected(ok.error());
       lock.lock();
       if (std::chrono::steady_clock::now() > end)
-        return fail(ErrorCode::kTimeout, "rank " + std::to_string(to) + " waits for bytes of rank " +
-                                             std::to_string(from) + " on another host");
+        return fail(ErrorCode::kTimeout, "rank " + std::to_string(name.to) + " waits for bytes of rank " +
+                                             std::to_string(name.from) + " on another host");
       has_come_.wait_for(lock, std::chrono::milliseconds(2));
+      message = messages_.find(name);
     }
-    std::vector<std::byte> bytes = std::move(queue.front());
-    queue.pop_front();
+    std::vector<std::byte> bytes = std::move(message->second);
+    messages_.erase(message);
     return bytes;
   }
   /// What is sent from here on is lost.
@@ -59,15 +67,13 @@ class Wire {
   /// Of all that was sent, what nobody has taken.
   [[nodiscard]] std::size_t num_left() const {
     const std::lock_guard lock(mutex_);
-    std::size_t count = 0;
-    for (const auto& [key, queue] : messages_) count += queue.size();
-    return count;
+    return messages_.size();
   }
 
  private:
   mutable std::mutex mutex_;
   std::condition_variable has_come_;
-  std::map<std::tuple<int, int, std::uint64_t>, std::deque<std::vector<std::byte>>> messages_;
+  std::map<Name, std::vector<std::byte>> messages_;
   std::int64_t num_bytes_ = 0;
   bool is_cut_ = false;
 };
@@ -83,9 +89,13 @@ class WireTransport final : public Transport {
   Result<std::shared_ptr<Pending>> start(const Exchange& exchange, Stream& stream) override {
     auto pending = std::make_shared<Held>();
     pending->exchange = exchange;
-    auto launched = cpu::launch(stream, cpu::Task([exchange, wire = wire_, rank = rank_]() -> Result<void> {
-                                  if (exchange.to >= 0 && !exchange.sent.empty())
-                                    wire->send(rank, exchange.to, exchange.channel, exchange.sent);
+    const bool sends = exchange.to >= 0 && !exchange.sent.empty();
+    const bool receives = exchange.from >= 0 && !exchange.received.empty();
+    if (receives) pending->name = next({exchange.from, rank_, exchange.channel});
+    Wire::Name name;
+    if (sends) name = next({rank_, exchange.to, exchange.channel});
+    auto launched = cpu::launch(stream, cpu::Task([exchange, sends, name, wire = wire_]() -> Result<void> {
+                                  if (sends) wire->send(name, exchange.sent);
                                   return {};
                                 }));
     if (!launched) return tl::unexpected(launched.error());
@@ -93,34 +103,43 @@ class WireTransport final : public Transport {
   }
   Result<void> await(const std::shared_ptr<Pending>& pending, std::chrono::milliseconds timeout,
                      const std::shared_ptr<const Watch>& watch, Stream& stream) override {
-    const Exchange exchange = std::static_pointer_cast<Held>(pending)->exchange;
-    return cpu::launch(
-        stream, cpu::Task([exchange, timeout, watch, wire = wire_, rank = rank_]() -> Result<void> {
-          if (exchange.from < 0 || exchange.received.empty()) return {};
-          const auto bytes = wire->receive(exchange.from, rank, exchange.channel, timeout, watch->status);
-          if (!bytes) {
-            watch->report(bytes.error());
-            return tl::unexpected(bytes.error());
-          }
-          if (bytes->size() != exchange.received.size()) {
-            const Error error(ErrorCode::kMismatch, "the other rank sent " + std::to_string(bytes->size()) +
-                                                        " bytes, not " +
-                                                        std::to_string(exchange.received.size()));
-            watch->report(error);
-            return tl::unexpected(error);
-          }
-          std::memcpy(exchange.received.data(), bytes->data(), bytes->size());
-          return {};
-        }));
+    return cpu::launch(stream, cpu::Task([held = std::static_pointer_cast<Held>(pending), timeout, watch,
+                                          wire = wire_]() -> Result<void> {
+                         const Exchange& exchange = held->exchange;
+                         if (exchange.from < 0 || exchange.received.empty()) return {};
+                         const auto bytes = wire->receive(held->name, timeout, watch->status);
+                         if (!bytes) {
+                           watch->report(bytes.error());
+                           return tl::unexpected(bytes.error());
+                         }
+                         if (bytes->size() != exchange.received.size()) {
+                           const Error error(ErrorCode::kMismatch,
+                                             "the other rank sent " + std::to_string(bytes->size()) +
+                                                 " bytes, not " + std::to_string(exchange.received.size()));
+                           watch->report(error);
+                           return tl::unexpected(error);
+                         }
+                         std::memcpy(exchange.received.data(), bytes->data(), bytes->size());
+                         return {};
+                       }));
   }
 
  private:
   struct Held final : Pending {
     Exchange exchange;
+    Wire::Name name;  ///< of what comes
   };
+  Wire::Name next(Wire::Name name) {
+    const std::lock_guard lock(mutex_);
+    name.number = num_started_[name]++;
+    return name;
+  }
+
   std::shared_ptr<Wire> wire_;
   int rank_;
   int size_;
+  std::mutex mutex_;
+  std::map<Wire::Name, std::int64_t> num_started_;
 };
 
 /// Ranks of several hosts as threads of this process.

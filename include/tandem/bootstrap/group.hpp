@@ -53,8 +53,9 @@ struct GroupOptions {
 /// acts for it. So another thread must take a group over before that time, if the first waits elsewhere.
 ///
 /// A group may have ranks on several hosts (GroupOptions::transport): equally many on each, one behind the
-/// other. fused_all_gather_matmul() and fused_matmul_reduce_scatter() cross hosts then. All other ops need
-/// memory that ranks share, and are refused; the group of within_host() has them.
+/// other. fused_all_gather_matmul(), fused_matmul_reduce_scatter() and fused_matmul_all_reduce() cross hosts
+/// then, and so do their forms for scaled products. All other ops need memory that ranks share, and are
+/// refused; the group of within_host() has them.
 ///
 /// A timeout, a lost peer, a mismatch or a NaN that a check finds *poisons* the group: every later call on
 /// every rank returns the first error. The group can only be destroyed then.

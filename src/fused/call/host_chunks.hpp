@@ -31,6 +31,10 @@ struct HostChunks {
         static_cast<int>(std::max<std::int64_t>(1, (most_units + chunks.units - 1) / chunks.units));
     return chunks;
   }
+  /// Everything in one.
+  [[nodiscard]] static HostChunks whole(std::int64_t most_units) {
+    return {.units = std::max<std::int64_t>(1, most_units), .count = 1};
+  }
   /// Of a part of so many units; late ones may be short or empty.
   [[nodiscard]] Shard of_part(std::int64_t part_units, int idx) const {
     const std::int64_t begin = std::min(idx * units, part_units);

@@ -3,6 +3,7 @@
 
 #include "base/format.hpp"
 #include "fused/call/host_chunks.hpp"
+#include "fused/call/host_ranks.hpp"
 #include "fused/gather/algorithms.hpp"
 
 namespace tandem::fused {
@@ -31,13 +32,12 @@ class GatherAcrossHosts {
       : problem_(problem),
         is_pipelined_(algorithm == Algorithm::kPipelined),
         gather_(problem, algorithm, rank, is_pipelined_ ? kNetwork + 1 : 1),
-        host_(rank / problem.ranks_per_host()),
-        local_(rank % problem.ranks_per_host()) {
+        here_(RankOnHosts::of(rank, problem)) {
     if (is_pipelined_ && !problem.gathers_last()) {
       chunks_ = HostChunks::of(largest_part(), problem.unit_rows(),
                                problem.unit_elements() * size_bytes(problem.dtype), least_chunk());
     } else {
-      chunks_ = {.units = std::max<std::int64_t>(1, largest_part()), .count = 1};
+      chunks_ = HostChunks::whole(largest_part());
     }
   }
 
@@ -57,9 +57,6 @@ class GatherAcrossHosts {
   };
 
   [[nodiscard]] program::Builder& steps() { return gather_.steps(); }
-  [[nodiscard]] int num_hosts() const { return problem_.num_hosts; }
-  [[nodiscard]] int per_host() const { return problem_.ranks_per_host(); }
-  [[nodiscard]] int rank_on(int host, int local) const { return host * per_host() + local; }
   /// A GPU multiplies few rows at a lower rate.
   [[nodiscard]] HostChunks::Least least_chunk() const {
     return problem_.device.kind == DeviceKind::kCuda ? HostChunks::Least{.rows = 1024} : HostChunks::Least{};
@@ -79,8 +76,7 @@ class GatherAcrossHosts {
   const GatherProblem& problem_;
   bool is_pipelined_;
   GatherBuilder gather_;
-  int host_;
-  int local_;
+  RankOnHosts here_;
   HostChunks chunks_;
   std::vector<Published> tensors_;
   std::vector<Exchange> exchanges_;
@@ -114,10 +110,10 @@ void GatherAcrossHosts::publish() {
     };
     Published& one = tensors_.emplace_back();
     one.own = place(gather_.rank(), fmt::format("published {}", tensor.name));
-    for (int host = 0; host < num_hosts(); ++host) {
-      one.received.push_back(
-          host == host_ ? program::kNone
-                        : place(rank_on(host, local_), fmt::format("{} of host {}", tensor.name, host)));
+    for (int host = 0; host < here_.num_hosts; ++host) {
+      one.received.push_back(host == here_.host ? program::kNone
+                                                : place(here_.partner_on(host),
+                                                        fmt::format("{} of host {}", tensor.name, host)));
     }
   }
   steps().memory().workspace_bytes = std::max(at, program::kRootAlignment);
@@ -131,13 +127,12 @@ void GatherAcrossHosts::publish() {
   }
 }
 
-/// In step s this host sends to host h+s and receives from h-s: no two send to one host at once. What is sent
-/// lies in the workspace, where nobody writes before the end.
+/// What is sent lies in the workspace, where nobody writes before the end.
 void GatherAcrossHosts::start(Lane lane) {
-  for (int step = 1; step < num_hosts(); ++step) {
-    const int to = rank_on((host_ + step) % num_hosts(), local_);
-    const int from_host = (host_ - step + num_hosts()) % num_hosts();
-    const int from = rank_on(from_host, local_);
+  for (int step = 1; step < here_.num_hosts; ++step) {
+    const int to = here_.partner_on(here_.host_to(step));
+    const int from_host = here_.host_from(step);
+    const int from = here_.partner_on(from_host);
     for (int chunk = 0; chunk < chunks_.count; ++chunk) {
       Exchange& exchange = exchanges_.emplace_back(Exchange{.host = from_host, .chunk = chunk});
       for (int i = 0; i < static_cast<int>(tensors_.size()); ++i) {
@@ -157,19 +152,19 @@ void GatherAcrossHosts::finish(Lane lane, const Exchange& exchange) {
 /// Chunk `chunk` of what rank `local` of this host has of its partner on `host`.
 void GatherAcrossHosts::get(Lane lane, int host, int local, int chunk) {
   GatherBuilder::Label label = StepKind::kGet;
-  const int source = rank_on(host, local);
+  const int source = here_.rank_on(host, local);
   for (int i = 0; i < static_cast<int>(tensors_.size()); ++i) {
     const Published& tensor = tensors_[static_cast<std::size_t>(i)];
     const Shard part = chunk_of(i, source, chunk);
     const Travelling& travelling = gather_.tensors()[static_cast<std::size_t>(i)];
-    const RootId root = host == host_ ? tensor.own : tensor.received[static_cast<std::size_t>(host)];
+    const RootId root = host == here_.host ? tensor.own : tensor.received[static_cast<std::size_t>(host)];
     const Operand from = published(i, root, part);
     const Operand to =
         travelling.by_slices
             ? gather_.arrived(i, gather_.from(source))
             : part_of(gather_.travel(i).gathered, 0,
                       travelling.part_of(problem_.world, source).offset + part.offset, part.size);
-    if (local == local_)
+    if (local == here_.local)
       steps().copy(lane, from, to, label, source);
     else
       steps().get(lane, local, from, to, label);
@@ -193,7 +188,7 @@ void GatherAcrossHosts::take_all() {
   for (int step = 0; step < problem_.world; ++step) {
     const int source = (gather_.rank() + step) % problem_.world;
     if (source == gather_.rank() && problem_.gathers_last()) continue;
-    get(kCurrent, source / per_host(), source % per_host(), 0);
+    get(kCurrent, source / here_.per_host, source % here_.per_host, 0);
   }
   steps().barrier(kCurrent, 0);  // peers may use the workspace again
   if (!problem_.gathers_last()) return gather_.multiply(kCurrent, gather_.all());
@@ -209,24 +204,24 @@ void GatherAcrossHosts::take_as_it_comes() {
   steps().join(kCurrent, kSide);
   steps().join(kCurrent, kNetwork);
   consume(kCurrent, gather_.rank(), 0);
-  for (int step = 1; step < per_host(); ++step) {
+  for (int step = 1; step < here_.per_host; ++step) {
     const Lane lane = step % 2 == 1 ? kSide : kCurrent;
-    const int local = (local_ + step) % per_host();
-    for (int chunk = 0; chunk < chunks_.count; ++chunk) get(lane, host_, local, chunk);
+    const int local = (here_.local + step) % here_.per_host;
+    for (int chunk = 0; chunk < chunks_.count; ++chunk) get(lane, here_.host, local, chunk);
     if (problem_.gathers_last())
-      consume(lane, rank_on(host_, local), 0);
+      consume(lane, here_.rank_on(here_.host, local), 0);
     else
-      gather_.multiply(lane, gather_.from(rank_on(host_, local)), StepKind::kConsume);
+      gather_.multiply(lane, gather_.from(here_.rank_on(here_.host, local)), StepKind::kConsume);
   }
-  int turn = per_host() % 2;
+  int turn = here_.per_host % 2;
   for (const Exchange& exchange : exchanges_) {
     finish(kNetwork, exchange);
     steps().barrier(kNetwork, 1);  // all ranks of this host have this chunk of their partners
     const Lane lane = turn++ % 2 == 0 ? kCurrent : kSide;
     steps().join(kNetwork, lane);
-    for (int step = 0; step < per_host(); ++step) {
-      const int local = (local_ + step) % per_host();
-      const int source = rank_on(exchange.host, local);
+    for (int step = 0; step < here_.per_host; ++step) {
+      const int local = (here_.local + step) % here_.per_host;
+      const int source = here_.rank_on(exchange.host, local);
       if (!problem_.gathers_last() && chunk_of(0, source, exchange.chunk).size == 0) continue;
       get(lane, exchange.host, local, exchange.chunk);
       consume(lane, source, exchange.chunk);

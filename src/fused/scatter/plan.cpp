@@ -109,7 +109,9 @@ Notes notes_of(const ScatterAlgorithm& algorithm, const ScatterProblem& problem,
     if (!why.empty()) notes.reason += fmt::format("; the product is made before its rows are given: {}", why);
     return notes;
   }
-  if (!is_pipelined || problem.world == 1 || problem.num_hosts > 1) return {};
+  if (problem.num_hosts > 1)
+    return {.reason = problem.gives_all ? "; owners send their sums to the other hosts" : ""};
+  if (!is_pipelined || problem.world == 1) return {};
   if (problem.push_chunks > 0) {
     return {.reason = fmt::format("; ranks push partials in up to {} chunks a part, {} add them{}",
                                   problem.push_chunks, own_products_end(problem) ? "own products" : "sums",
@@ -133,19 +135,14 @@ void decide_telling(ScatterProblem& problem, Group& group) {
 }
 
 Result<ScatterPlan> plan_for(ScatterProblem problem, const ScatterCall& call, Group& group, Device& device) {
-  if (problem.gives_all && problem.num_hosts > 1) {
-    return failf(ErrorCode::kUnsupported,
-                 "fused_{}: ranks are on {} hosts, between which no all-reduce goes; use "
-                 "fused_matmul_reduce_scatter and gather its rows",
-                 problem.op(), problem.num_hosts);
-  }
   TANDEM_TRY(check_products_run(problem, device));
   if (problem.push_chunks == 0 && can_push(problem))
     problem.push_chunks =
         choose_push_chunks(problem, group.config().link_delay, bootstrap::gpu_rates_of(group));
   decide_telling(problem, group);
   const bool hides_sums = !problem.tells || problem.has_core_a_lane || problem.has_link;
-  if (problem.gives_all && problem.push_chunks == 0 && problem.rounds == 1 && hides_sums)
+  if (problem.gives_all && problem.num_hosts == 1 && problem.push_chunks == 0 && problem.rounds == 1 &&
+      hides_sums)
     problem.rounds = choose_rounds(problem);
   std::optional<cost::Key> key = key_of(problem, group);
   const cost::Row* const measured = find_measured(group, key);
