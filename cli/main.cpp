@@ -274,8 +274,8 @@ int run(int argc, char** argv) {
   if (launched && is_for_all_ranks(line.words) && launched->local_size < launched->size &&
       !may_cross_hosts(line.words)) {
     not_supported(
-        fmt::format("{} has started {} ranks, {} of them on this host: tune measures for auto, which takes "
-                    "pipelined on several hosts without a table; start at most {} ranks on one",
+        fmt::format("{} has started {} ranks, {} of them on this host: tune measures for auto, which "
+                    "needs no table on several hosts; start at most {} ranks on one",
                     launched->launcher, launched->size, launched->local_size, launched->local_size));
   }
   if (launched && is_for_all_ranks(line.words)) return run_launched_rank_0(*launched, argc, argv, line);

@@ -79,7 +79,11 @@ std::shared_ptr<const timeline::StepList> noted_steps_of(const Program& program)
     named.text = program.to_string(step);
     named.stream = lane_name(busy_lane(step), program.num_lanes);
     named.event = event_of(step);
-    named.chunks_per_rank = program.chunks_per_rank;
+    named.chunks.per_rank = program.chunks_per_rank;
+    if (step.kind == StepKind::kProduct) {
+      const auto& arrival = program.products[static_cast<std::size_t>(step.product)].arrival;
+      if (arrival) named.chunks.first = arrival->words.first;
+    }
     if (named.event.wait_for == trace::WaitFor::kAll)
       named.channel = timeline::meeting_of(program.base_channel + step.channel);
     if (const auto traced = program::traced(step)) {

@@ -282,13 +282,15 @@ Result<void> Run::multiply_arriving(const Product& product, Stream& stream) cons
   const TensorView no_out = TensorView::contiguous(nullptr, {a.size(0), 0}, a.dtype, a.device);
   if (product.b.is_absent()) args.b = &no_columns;
   if (product.out.is_absent()) args.out = &no_out;
+  // Where a host has one rank, that one tells itself of all chunks.
+  const std::int64_t per_rank = program_.world == 1 ? view(arrival.words).size(0) : program_.chunks_per_rank;
   gemm::Arrival comes{.signals = view(arrival.words),
                       .pivot = arrival.first_own,
                       .expected = word_value(),
                       .chunks_together = arrival.together > 0 ? arrival.together : program_.chunks_per_rank,
                       .in_order = false,
                       .senders = gemm::ChunkSenders{.handle = bindings_.root(arrival.words.root).handle,
-                                                    .chunks_per_rank = program_.chunks_per_rank},
+                                                    .chunks_per_rank = per_rank},
                       .held = arrival.held,
                       .begins_early = arrival.begins_early,
                       .left_free = arrival.left_free};

@@ -45,9 +45,9 @@ std::vector<ChunkWait> merged(std::vector<ChunkWait> waits) {
   return merged;
 }
 
-/// -1: the wait is for chunks of several.
-std::int32_t peer_of(const ChunkWait& wait, std::int64_t chunks_per_rank) {
-  return wait.chunk < 0 ? -1 : static_cast<std::int32_t>(wait.chunk / chunks_per_rank);
+/// The number of the wait's chunk among all; -1: it is for chunks of several ranks.
+std::int32_t number_of(const ChunkWait& wait, const timeline::ProductChunks& chunks) {
+  return wait.chunk < 0 ? -1 : static_cast<std::int32_t>(wait.chunk + chunks.first);
 }
 
 }  // namespace
@@ -114,7 +114,7 @@ const Patterns& Timeline::Impl::patterns_of(const std::shared_ptr<const timeline
   known.schedule = noted_.add_text(steps->schedule);
   for (const timeline::NamedStep& step : steps->steps) {
     Pattern& pattern = known.steps.emplace_back();
-    pattern = {.event = step.event, .channel = step.channel, .chunks_per_rank = step.chunks_per_rank};
+    pattern = {.event = step.event, .channel = step.channel, .chunks = step.chunks};
     pattern.event.step = noted_.add_text(step.text);
     pattern.event.stream = noted_.add_text(step.stream);
     if (!step.notation.empty()) pattern.event.notation = noted_.add_text(step.notation);
@@ -152,7 +152,7 @@ Timeline::Impl::Pending* Timeline::Impl::note(Row& row, const Pattern& pattern, 
            .begin_at = row.last,
            .end_at = end_at,
            .not_before_ns = row.begin_ns,
-           .chunks_per_rank = pattern.chunks_per_rank};
+           .chunks = pattern.chunks};
   noted.event.call = noted_.num_calls - 1;
   noted.event.meeting = meeting;
   row.last = end_at;
@@ -217,11 +217,13 @@ void Timeline::Impl::add_chunk_waits(const StampedTimes& times, const std::vecto
       continue;
     }
     const trace::Event& product = rank.events[static_cast<std::size_t>(places[tag])];
+    const timeline::ProductChunks& chunks = pending_[tag].chunks;
+    const std::int32_t number = number_of(wait, chunks);
     trace::Event event{.begin_ns = wait.begin,
                        .end_ns = wait.end,
                        .call = product.call,
-                       .peer = peer_of(wait, pending_[tag].chunks_per_rank),
-                       .chunk = wait.chunk,
+                       .peer = number < 0 ? -1 : static_cast<std::int32_t>(number / chunks.per_rank),
+                       .chunk = number,
                        .within = places[tag],
                        .stream = product.stream,
                        .category = Category::kWait,

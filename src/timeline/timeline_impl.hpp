@@ -21,6 +21,13 @@ namespace timeline {
   return pad_channel + 1;
 }
 
+/// Whose the chunks are that a product waits for: its chunk i is number first + i of all, and each rank of the
+/// group has so many.
+struct ProductChunks {
+  std::int64_t per_rank = 1;
+  std::int64_t first = 0;
+};
+
 /// A step of a program, as far as it is the same in every call.
 struct NamedStep {
   std::string text;      ///< "bk: get published a of rank 1 -> gathered a"
@@ -29,7 +36,7 @@ struct NamedStep {
   trace::Event event;    ///< category, peer, chunk and the like
   /// meeting_of() steps that all ranks take together: those of one channel meet in their order.
   std::int32_t channel = -1;
-  std::int64_t chunks_per_rank = 1;  ///< of products that wait for chunks
+  ProductChunks chunks = {};  ///< of products that wait for them
 };
 
 /// The steps of a program.
@@ -42,7 +49,7 @@ struct StepList {
 struct Pattern {
   trace::Event event;
   std::int32_t channel = -1;
-  std::int64_t chunks_per_rank = 1;
+  ProductChunks chunks = {};
 };
 struct Patterns {
   std::shared_ptr<const StepList> of;
@@ -97,7 +104,7 @@ class Timeline::Impl {
     std::int32_t begin_at = 0;  // numbers of stamps
     std::int32_t end_at = 0;
     std::int64_t not_before_ns = 0;  // the host had not enqueued it
-    std::int64_t chunks_per_rank = 1;
+    timeline::ProductChunks chunks = {};
   };
   /// A number whose time is the later one of two others.
   struct Later {

@@ -106,8 +106,13 @@ Result<Choice> choose(const Asked& asked, std::vector<Candidate> candidates) {
     return choice;
   }
   if (asked.num_hosts > 1) {
-    choice.algorithm = Algorithm::kPipelined;
-    choice.reason = fmt::format("rows cross between {} hosts beside the products", asked.num_hosts);
+    // A product that waits for rows was never slower than products of chunks (docs/notebook/hosts.md).
+    const bool is_native = std::any_of(
+        choice.candidates.begin(), choice.candidates.end(),
+        [](const Candidate& one) { return one.algorithm == Algorithm::kNative && one.why_not.empty(); });
+    choice.algorithm = is_native ? Algorithm::kNative : Algorithm::kPipelined;
+    choice.reason = fmt::format("rows cross between {} hosts beside the product{}", asked.num_hosts,
+                                is_native ? ", which waits for them" : "s");
     return choice;
   }
   return asked.is_measured ? take_measured(std::move(choice))

@@ -4,6 +4,7 @@
 
 #include "base/format.hpp"
 #include "base/with_last.hpp"
+#include "fused/call/host_ranks.hpp"
 #include "fused/gather/algorithms.hpp"
 #include "fused/gather/chunks.hpp"
 
@@ -75,7 +76,8 @@ class NativeGather {
       : problem_(problem),
         counts_(!problem.is_capturing),
         chunks_(native_chunks(problem)),
-        gather_(problem, Algorithm::kNative, rank, has_side(problem) ? 2 : 1) {
+        gather_(problem, Algorithm::kNative, rank, has_side(problem) ? 2 : 1),
+        here_(RankOnHosts::of(rank, problem)) {
     add_roots();
   }
 
@@ -91,10 +93,11 @@ class NativeGather {
     return pushes(problem) || crosses_link(problem) || problem.num_hosts > 1;
   }
   [[nodiscard]] int rank() const { return gather_.rank(); }
-  // Of several hosts, peers are ranks of this one. What comes from another host is its partner's to pass on.
-  [[nodiscard]] int num_local() const { return problem_.ranks_per_host(); }
-  [[nodiscard]] int local() const { return rank() % num_local(); }
-  [[nodiscard]] int peer_behind(int step) const { return (local() - step + num_local()) % num_local(); }
+  // Peers are ranks of this host. What comes from another host is for its partner here to pass on.
+  [[nodiscard]] int peer_behind(int step) const {
+    return (here_.local - step + here_.per_host) % here_.per_host;
+  }
+  [[nodiscard]] int peer_that_has(int source) const { return source % here_.per_host; }
   [[nodiscard]] program::Builder& steps() { return gather_.steps(); }
   [[nodiscard]] Shard own() const { return problem_.part_of(rank()); }
   [[nodiscard]] bool resets() const { return !counts_ && problem_.world > 1; }
@@ -133,6 +136,7 @@ class NativeGather {
   bool counts_;  ///< epochs of the inbox; else the words are reset first
   NativeChunks chunks_;
   GatherBuilder gather_;
+  RankOnHosts here_;
   RootId slot_rows_ = program::kNone;
   RootId own_rows_ = program::kNone;
   RootId words_ = program::kNone;
@@ -176,8 +180,7 @@ void NativeGather::add_roots() {
                             {(needs.workspace_bytes - words_at) / size_bytes(DType::kU32)}, DType::kU32);
     steps().set_word_value(1);
   }
-  // Where a host has one rank, all chunks come from that.
-  steps().set_chunks(chunks_.count, num_local() == 1 ? chunks_.count : chunks_.per_rank);
+  steps().set_chunks(chunks_.count, chunks_.per_rank);
 
   const Space data = counts_ ? Space::kInbox : Space::kWorkspace;
   gather_.roots().travels.front().gathered = steps().at(data, 0, "inbox", a.sizes, problem_.dtype);
@@ -246,7 +249,7 @@ void NativeGather::publish() {
   // Without other hosts, products await one word a rank.
   const Operand words = words_of(rank());
   const std::int64_t told = problem_.num_hosts > 1 ? words.size : 1;
-  for (int step = 1; step < num_local(); ++step) {
+  for (int step = 1; step < here_.per_host; ++step) {
     for (std::int64_t i = 0; i < told; ++i)
       steps().write_word(kCurrent, peer_behind(step), part_of(words_, 0, words.first + i, 1), StepKind::kTell,
                          0);
@@ -264,14 +267,14 @@ void NativeGather::bring_over_link() {
 void NativeGather::read_rest(int source) {
   for (int i = 0; i < static_cast<int>(gather_.tensors().size()); ++i) {
     const Operand rows = gather_.arrived(i, gather_.from(source));
-    steps().read(kCurrent, source % num_local(), rows, rows);
+    steps().read(kCurrent, peer_that_has(source), rows, rows);
   }
 }
 
 /// To one peer at a time, in the order in which they will read the shard; to none that the products send it
 /// to. Scales, which they do not send, go first.
 void NativeGather::push_to_all() {
-  for (int step = 1; step < num_local(); ++step) {
+  for (int step = 1; step < here_.per_host; ++step) {
     const int peer = peer_behind(step);
     if (problem_.has_sharded_scale()) push_scales_to(peer);
     if (step > problem_.piece_peers) push_to(peer);
@@ -319,9 +322,8 @@ void NativeGather::exchange_with_hosts() {
   std::vector<Coming> all;
   const std::int64_t first_own = rows_of_chunk(rank(), 0).offset;
   for (int step = 1; step < problem_.num_hosts; ++step) {
-    const int ranks_on = step * num_local();
-    const int to = (rank() + ranks_on) % problem_.world;
-    const int from = (rank() - ranks_on + problem_.world) % problem_.world;
+    const int to = here_.partner_on(here_.host_to(step));
+    const int from = here_.partner_on(here_.host_from(step));
     for (std::int64_t idx = 0; idx < chunks_.per_rank; ++idx) {
       const Shard sent = rows_of_chunk(rank(), idx);
       const Shard received = rows_of_chunk(from, idx);
@@ -345,8 +347,8 @@ void NativeGather::exchange_with_hosts() {
 void NativeGather::pass_on(int source, std::int64_t idx) {
   const Shard rows = rows_of_chunk(source, idx);
   const Operand word = part_of(words_, 0, words_of(source).first + idx, 1);
-  steps().write_word(kSide, local(), word);
-  for (int step = 1; step < num_local(); ++step) {
+  steps().write_word(kSide, here_.local, word);
+  for (int step = 1; step < here_.per_host; ++step) {
     const int peer = peer_behind(step);
     for (const RootId slot : {slot_scales_, slot_rows_}) {
       const Operand chunk = part_of(slot, 0, rows.offset, rows.size);
@@ -379,10 +381,9 @@ void NativeGather::consume() {
   }
   // The own host's rows are there first, then those of the hosts in the order in which they send.
   const int num_blocks = num_native_blocks(problem_);
-  const int own_block = num_blocks == 1 ? 0 : rank() / num_local();
   bool is_first = true;
   for (int step = 0; step < num_blocks; ++step) {
-    const int block = (own_block - step + num_blocks) % num_blocks;
+    const int block = num_blocks == 1 ? 0 : here_.host_from(step);
     program::Product product = arriving(block);
     for (int i = problem_.first_consumed; i < problem_.num_b; ++i) {
       if (problem_.is_by_mm(i)) continue;
@@ -405,7 +406,7 @@ program::Product NativeGather::arriving(int block) const {
   const NativeBlock rows = native_block(problem_, block);
   const bool is_all = num_native_blocks(problem_) == 1;
   const Operand own_words = words_of(rank());
-  const bool has_own = is_all || block == rank() / num_local();
+  const bool has_own = is_all || block == here_.host;
   const RootId words = crosses_link(problem_) ? arrived_ : words_;
   program::Product product{.a = in_block(slot_rows_, block), .b = {}, .out = {}};
   product.arrival = program::Arrival{
@@ -418,7 +419,7 @@ program::Product NativeGather::arriving(int block) const {
       .own_in_pieces = sends_own(),
       .begins_early = resets()};
   // The first chunk that is taken comes to this rank itself, also where none is its own.
-  product.arrival->first_own = own_words.first % (num_local() * chunks_.per_rank);
+  product.arrival->first_own = own_words.first % (here_.per_host * chunks_.per_rank);
   product.arrival->num_own = has_own ? own_words.size : 0;
   if (is_all) product.arrival->first_own = own_words.first;
   if (has_own) product.arrival->own = all_of(own_rows_);
@@ -443,9 +444,9 @@ void NativeGather::multiply_the_rest() {
     if (waits && step > 0 && is_awaited && !crosses_link(problem_)) {
       const Operand words = words_of(source);
       const bool is_one = problem_.pulls && problem_.num_hosts == 1;
-      steps().await(kCurrent, source % num_local(), is_one ? part_of(words_, 0, words.first, 1) : words);
+      steps().await(kCurrent, peer_that_has(source), is_one ? part_of(words_, 0, words.first, 1) : words);
     }
-    const bool is_elsewhere = step > 0 && source % num_local() != local();
+    const bool is_elsewhere = step > 0 && peer_that_has(source) != here_.local;
     if (problem_.pulls && is_elsewhere && problem_.by_mm != 0) read_rest(source);
     gather_.multiply(kCurrent, gather_.from(source), {}, [this](int i) { return problem_.is_by_mm(i); });
   }
@@ -459,10 +460,10 @@ void NativeGather::keep_gathered() {
     const Shard part = problem_.part_of(source);
     const Operand from = part_of(a.gathered, 0, part.offset, part.size);
     const Operand to = part_of(a.whole, 0, part.offset, part.size);
-    if (source % num_local() == local())
+    if (peer_that_has(source) == here_.local)
       steps().copy(kCurrent, from, to);
     else
-      steps().read(kCurrent, source % num_local(), from, to);
+      steps().read(kCurrent, peer_that_has(source), from, to);
   }
   if (problem_.pulls) return gather_.keep_own(kCurrent, {});
   const std::int64_t behind = own().offset + own().size;
