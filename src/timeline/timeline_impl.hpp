@@ -21,8 +21,8 @@ namespace timeline {
   return pad_channel + 1;
 }
 
-/// Whose the chunks are that a product waits for: its chunk i is number first + i of all, and each rank of the
-/// group has so many.
+/// Whose the chunks are that a product waits for. Its chunk i is number first + i of all; each rank of
+/// the group has per_rank.
 struct ProductChunks {
   std::int64_t per_rank = 1;
   std::int64_t first = 0;
