@@ -188,8 +188,8 @@ void Builder::all_reduce(Lane lane, const Operand& from, const Operand& to, coll
       {.kind = StepKind::kAllReduce, .lane = lane, .from = from, .to = to, .bias = bias, .reduce_op = op});
 }
 
-std::size_t Builder::exchange(Lane lane, int destination, const Operand& from, int source,
-                              const Operand& to) {
+std::size_t Builder::exchange(Lane lane, int destination, const Operand& from, int source, const Operand& to,
+                              bool beside_product) {
   const auto number = static_cast<std::int16_t>(
       std::count_if(program_.steps.begin(), program_.steps.end(),
                     [](const Step& step) { return step.kind == StepKind::kExchange; }));
@@ -198,6 +198,7 @@ std::size_t Builder::exchange(Lane lane, int destination, const Operand& from, i
                             .peer = static_cast<std::int16_t>(destination),
                             .source = static_cast<std::int16_t>(source),
                             .exchange = number,
+                            .beside_product = beside_product,
                             .from = from,
                             .to = to});
   return program_.steps.size() - 1;

@@ -80,8 +80,9 @@ class Builder {
   void all_reduce(Lane lane, const Operand& from, const Operand& to, coll::ReduceOp op,
                   const Operand& bias = {});
 
-  /// An exchange with ranks of other hosts; returns it for exchanged().
-  std::size_t exchange(Lane lane, int destination, const Operand& from, int source, const Operand& to);
+  /// An exchange with ranks of other hosts; returns it for exchanged(). `beside_product`: see Step.
+  std::size_t exchange(Lane lane, int destination, const Operand& from, int source, const Operand& to,
+                       bool beside_product = false);
   void exchanged(Lane lane, std::size_t exchange);
 
   /// See Program::word_value.

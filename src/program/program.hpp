@@ -177,9 +177,10 @@ struct Step {
   Lane lane = kCurrent;
   Lane other = kCurrent;
   std::int16_t peer = -1;
-  std::int16_t source = -1;    ///< of exchanges
-  std::int16_t exchange = -1;  ///< its number in the program
-  std::int16_t channel = -1;   ///< counted from Program::base_channel
+  std::int16_t source = -1;     ///< of exchanges
+  std::int16_t exchange = -1;   ///< its number in the program
+  bool beside_product = false;  ///< of exchanges: Transport::Exchange::beside_product
+  std::int16_t channel = -1;    ///< counted from Program::base_channel
   std::int16_t product = -1;
   std::int16_t parts = 1;  ///< of kCross
   Operand from = {};

@@ -419,6 +419,7 @@ Result<void> Run::exchange(const Step& step, Stream& stream) const {
                                        .from = step.source,
                                        .received = bytes_of(view(step.to)),
                                        .channel = link.channel,
+                                       .beside_product = step.beside_product,
                                        .fingerprint = bootstrap::Fingerprint::of(program_.fingerprint).hash},
                                       stream));
   exchanges_.push_back(std::move(pending));

@@ -30,6 +30,8 @@ class Transport {
     int from = -1;
     std::span<std::byte> received = {};
     std::uint64_t channel = 0;  ///< one a group
+    /// A product waits for it that has all of a GPU but num_multiprocessors(). The same on both ends.
+    bool beside_product = false;
     /// Both ends of a message must say the same.
     std::uint64_t fingerprint = 0;
   };
@@ -48,8 +50,8 @@ class Transport {
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
-  /// How many multiprocessors of a GPU its kernels use at most, each of them all that one has; 0: it has no
-  /// kernels. Products that wait for what it brings leave so many free.
+  /// How many multiprocessors of a GPU the kernels of an exchange beside a product need at most; 0: it has no
+  /// kernels. A product that waits for what they bring leaves so many free.
   [[nodiscard]] virtual int num_multiprocessors() const { return 0; }
   /// Enqueues the start of an exchange. The stream goes on at once. The bytes must stay as they are until the
   /// wait for it is done.

@@ -46,8 +46,16 @@ NativeChunks over_a_link(const GatherProblem& problem) {
   return cut(problem, whole);
 }
 
-NativeBlock block_of(const GatherProblem& problem, const NativeChunks& chunks, int idx) {
-  if (num_native_blocks(problem) == 1) return {{0, chunks.count}, {0, problem.total()}};
+/// Whether all ranks multiply in blocks. Where a host has one rank, that is its own affair.
+bool needs_blocks(const GatherProblem& problem) {
+  return problem.num_hosts > 1 && problem.ranks_per_host() > 1;
+}
+
+NativeBlock all_rows(const GatherProblem& problem, const NativeChunks& chunks) {
+  return {{0, chunks.count}, {0, problem.total()}};
+}
+
+NativeBlock rows_of_host(const GatherProblem& problem, const NativeChunks& chunks, int idx) {
   const int ranks = problem.ranks_per_host();
   const std::int64_t first = idx * ranks * chunks.per_rank;
   const std::int64_t begin = problem.part_of(idx * ranks).offset;
@@ -56,9 +64,9 @@ NativeBlock block_of(const GatherProblem& problem, const NativeChunks& chunks, i
           {begin, last.offset + last.size - begin}};
 }
 
-/// Whether the chunks of each block are cut by the shard rule, too. All but the last one are full.
-bool is_in_blocks(const GatherProblem& problem, const NativeChunks& chunks) {
-  const NativeBlock last = block_of(problem, chunks, num_native_blocks(problem) - 1);
+/// Whether the chunks of each host are cut by the shard rule, too. All but the last one are full.
+bool is_cut_by_hosts(const GatherProblem& problem, const NativeChunks& chunks) {
+  const NativeBlock last = rows_of_host(problem, chunks, problem.num_hosts - 1);
   const std::int64_t rows = last.units.size * problem.unit_rows();
   return last.chunks.size > 0 && shard_stride(rows, static_cast<int>(last.chunks.size)) == chunks.rows;
 }
@@ -74,10 +82,10 @@ NativeChunks between_hosts(const GatherProblem& problem) {
   for (std::int64_t count = wanted.count; count > 1; --count) {
     if (whole % count != 0) continue;
     const NativeChunks chunks = cut(problem, whole / count);
-    if (chunks.by_shard_rule && is_in_blocks(problem, chunks)) return chunks;
+    if (chunks.by_shard_rule && (!needs_blocks(problem) || is_cut_by_hosts(problem, chunks))) return chunks;
   }
   NativeChunks chunks = cut(problem, whole);
-  chunks.by_shard_rule = chunks.by_shard_rule && is_in_blocks(problem, chunks);
+  if (needs_blocks(problem)) chunks.by_shard_rule = chunks.by_shard_rule && is_cut_by_hosts(problem, chunks);
   return chunks;
 }
 
@@ -141,11 +149,14 @@ NativeChunks native_chunks(const GatherProblem& problem) {
 }
 
 int num_native_blocks(const GatherProblem& problem) {
-  return problem.ranks_per_host() > 1 ? problem.num_hosts : 1;
+  if (problem.num_hosts == 1) return 1;
+  if (needs_blocks(problem)) return problem.num_hosts;
+  return problem.num_b > 1 && is_cut_by_hosts(problem, native_chunks(problem)) ? problem.num_hosts : 1;
 }
 
 NativeBlock native_block(const GatherProblem& problem, int idx) {
-  return block_of(problem, native_chunks(problem), idx);
+  const NativeChunks chunks = native_chunks(problem);
+  return num_native_blocks(problem) == 1 ? all_rows(problem, chunks) : rows_of_host(problem, chunks, idx);
 }
 
 gemm::Product planned_product(const GatherProblem& problem) {
@@ -160,12 +171,17 @@ gemm::Product planned_product(const GatherProblem& problem) {
           .fast_accum = problem.fast_accum && !problem.is_scaled_by_blocks()};
 }
 
-gemm::Product agreed_product(const GatherProblem& problem, int piece_peers, int block) {
+gemm::Product agreed_product(const GatherProblem& problem, int piece_peers) {
   const NativeChunks chunks = native_chunks(problem);
-  const NativeBlock part = block_of(problem, chunks, block);
+  return agreed_product(problem, piece_peers,
+                        needs_blocks(problem) ? rows_of_host(problem, chunks, 0) : all_rows(problem, chunks));
+}
+
+gemm::Product agreed_product(const GatherProblem& problem, int piece_peers, const NativeBlock& block) {
+  const NativeChunks chunks = native_chunks(problem);
   gemm::Product product = planned_product(problem);
-  if (!problem.gathers_last()) product.m = part.units.size * problem.unit_rows();
-  product.arrival = gemm::Chunks{.count = part.chunks.size,
+  if (!problem.gathers_last()) product.m = block.units.size * problem.unit_rows();
+  product.arrival = gemm::Chunks{.count = block.chunks.size,
                                  .together = problem.num_hosts > 1 ? 1 : chunks.per_rank,
                                  .complete = chunks.per_rank,
                                  .in_pieces = piece_peers * chunks.per_rank,
@@ -187,8 +203,8 @@ Support can_run_native(const GatherProblem& problem, const Device& device) {
                                    to_string(problem.sizes), problem.dim, others));
   }
   if (is_few && problem.num_hosts > 1) {
-    return Support::no(fmt::format("{} rows, and across hosts it takes {} or more", problem.rows(),
-                                   kFewestRowsByCopies));
+    return Support::no(
+        fmt::format("{} rows, and across hosts it takes {} or more", problem.rows(), kFewestRowsByCopies));
   }
   if (is_few) {
     return Support::no(fmt::format("{} rows, and fewer than {} have to go in pieces to all ranks",
@@ -196,11 +212,12 @@ Support can_run_native(const GatherProblem& problem, const Device& device) {
   }
   if (problem.num_hosts > 1 && !native_chunks(problem).by_shard_rule)
     return Support::no("shards are uneven, and hosts have several ranks or units several rows");
-  for (int block = 0; block < num_native_blocks(problem); ++block) {
-    const gemm::Product product = agreed_product(problem, 0, block);
-    if (!is_taken(product, device)) return gemm::can_run(product, device);
-  }
-  return Support::yes();
+  if (const gemm::Product product = agreed_product(problem, 0); !is_taken(product, device))
+    return gemm::can_run(product, device);
+  if (!needs_blocks(problem)) return Support::yes();
+  const NativeBlock last = rows_of_host(problem, native_chunks(problem), problem.num_hosts - 1);
+  const gemm::Product product = agreed_product(problem, 0, last);
+  return is_taken(product, device) ? Support::yes() : gemm::can_run(product, device);
 }
 
 bool pieces_keep_pace(const GatherProblem& problem) {

@@ -25,12 +25,14 @@ struct NativeChunks {
 /// Of a problem that can_run_native() accepts.
 [[nodiscard]] NativeChunks native_chunks(const GatherProblem& problem);
 
-/// Rows that one product consumes as they arrive: all of them, or those of one host, where several hosts have
-/// several ranks. So the words of a block are those of this host's ranks, one after the other.
+/// Rows that one product consumes as they arrive.
 struct NativeBlock {
   Shard chunks;
   Shard units;
 };
+/// One has all rows; or each has those of one host, where several hosts have several ranks, so that the words
+/// of a block are those of this host's ranks, one after the other. Also where there are several b's: those of
+/// the own host are multiplied with all of them before the first product waits for another host.
 [[nodiscard]] int num_native_blocks(const GatherProblem& problem);
 [[nodiscard]] NativeBlock native_block(const GatherProblem& problem, int idx);
 
@@ -38,8 +40,11 @@ struct NativeBlock {
 [[nodiscard]] gemm::Product planned_product(const GatherProblem& problem);
 
 /// The product that all ranks ask for alike, of the planned columns: what differs between ranks is no reason
-/// for another algorithm. Of one block.
-[[nodiscard]] gemm::Product agreed_product(const GatherProblem& problem, int piece_peers, int block = 0);
+/// for another algorithm.
+[[nodiscard]] gemm::Product agreed_product(const GatherProblem& problem, int piece_peers);
+/// The same, of a block of rows.
+[[nodiscard]] gemm::Product agreed_product(const GatherProblem& problem, int piece_peers,
+                                           const NativeBlock& block);
 
 /// Whether the problem can be gathered natively at all. All ranks come to the same answer: it looks at what
 /// they have agreed on only.

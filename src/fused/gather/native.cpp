@@ -42,7 +42,8 @@ namespace {
 gemm::Product async_product(const GatherProblem& problem, const GatherCall& call, int i, int block) {
   const auto idx = static_cast<std::size_t>(i);
   const TensorView& b = call.b[idx];
-  gemm::Product product = own_product(agreed_product(problem, problem.piece_peers, block), problem, call, i);
+  const NativeBlock rows = native_block(problem, block);
+  gemm::Product product = own_product(agreed_product(problem, problem.piece_peers, rows), problem, call, i);
   product.b_is_column_major = !b.is_contiguous();
   product.is_aligned = gemm::is_aligned_async_input(b) && gemm::is_aligned_async_input(call.out[idx]) &&
                        (problem.copies_a() || gemm::is_aligned_async_input(call.a));
@@ -329,7 +330,7 @@ void NativeGather::exchange_with_hosts() {
       const Shard received = rows_of_chunk(from, idx);
       const auto exchange = [&](RootId own, RootId slot) {
         return steps().exchange(kSide, to, part_of(own, 0, sent.offset - first_own, sent.size), from,
-                                part_of(slot, 0, received.offset, received.size));
+                                part_of(slot, 0, received.offset, received.size), true);
       };
       Coming& coming = all.emplace_back(Coming{from, idx, {}});
       if (problem_.has_sharded_scale()) coming.steps.push_back(exchange(own_scales_, slot_scales_));

@@ -1,5 +1,6 @@
 #include "transport/cuda/nccl.hpp"
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <span>
@@ -12,28 +13,29 @@
 namespace tandem::transport::cuda {
 namespace {
 
-/// The id that rank 0 makes, for all ranks. A store may serve several transports, one after the other: every
-/// rank counts once in each, so all of one get the same number.
-Result<ncclUniqueId> agree_on_id(const NcclApi& api, int rank, int size, Store& store, Deadline deadline) {
+/// The ids that rank 0 makes, for all ranks: of both communicators. A store may serve several transports, one
+/// after the other: every rank counts once in each, so all of one get the same number.
+using Ids = std::array<ncclUniqueId, 2>;
+Result<Ids> agree_on_ids(const NcclApi& api, int rank, int size, Store& store, Deadline deadline) {
   TANDEM_ASSIGN(const std::int64_t count, store.add("tandem/nccl/opened", 1));
-  const std::string key = fmt::format("tandem/nccl/{}/id", (count - 1) / size);
-  ncclUniqueId id = {};
+  const std::string key = fmt::format("tandem/nccl/{}/ids", (count - 1) / size);
+  Ids ids = {};
   if (rank == 0) {
-    TANDEM_TRY(api.check("id", api.get_unique_id(&id)));
-    TANDEM_TRY(store.set(key, std::as_bytes(std::span(&id, 1))));
-    return id;
+    for (ncclUniqueId& id : ids) TANDEM_TRY(api.check("id", api.get_unique_id(&id)));
+    TANDEM_TRY(store.set(key, std::as_bytes(std::span(ids))));
+    return ids;
   }
   TANDEM_ASSIGN(const Store::Bytes bytes, store.get(key, deadline));
-  if (bytes.size() != sizeof(id)) {
-    return failf(ErrorCode::kMismatch, "NCCL: rank 0 has told an id of {} bytes, and here it has {}",
-                 bytes.size(), sizeof(id));
+  if (bytes.size() != sizeof(ids)) {
+    return failf(ErrorCode::kMismatch, "NCCL: rank 0 has told ids of {} bytes, and here they have {}",
+                 bytes.size(), sizeof(ids));
   }
-  std::memcpy(&id, bytes.data(), sizeof(id));
-  return id;
+  std::memcpy(&ids, bytes.data(), sizeof(ids));
+  return ids;
 }
 
-/// Of its kernels: as NCCL's own variable says. Or else as many as bring rows beside a product in good time,
-/// which leaves them so many multiprocessors (bench/results/h200_x2_hosts.json).
+/// Of kernels beside a product, which leaves them so many multiprocessors: as many as bring rows in good time
+/// (bench/results/h200_x2_hosts.json), or as NCCL's own variable says.
 int most_blocks() {
   constexpr int kEnough = 16;
   const int asked = std::atoi(environment_variable("NCCL_MAX_CTAS").value_or("0").c_str());
@@ -46,14 +48,16 @@ Result<std::shared_ptr<Transport>> open_nccl(int rank, int size, Store& store, D
   constexpr int kMostUrgent = -100;  // the device takes the most urgent that it has
   const auto deadline = Deadline::after(device.config().rendezvous_timeout);
   TANDEM_ASSIGN(const NcclApi* const api, NcclApi::load(device.config()));
-  TANDEM_ASSIGN(const ncclUniqueId id, agree_on_id(*api, rank, size, store, deadline));
+  TANDEM_ASSIGN(const Ids ids, agree_on_ids(*api, rank, size, store, deadline));
   const int gpu = device.id().index;
-  auto communicator = std::make_shared<NcclCommunicator>(*api, gpu, rank);
+  const Communicators communicators{std::make_shared<NcclCommunicator>(*api, gpu, rank),
+                                    std::make_shared<NcclCommunicator>(*api, gpu, rank)};
+  const auto never = []() -> Result<void> { return {}; };
   const NcclTransport::Identity self{.rank = rank, .size = size, .most_blocks = most_blocks()};
-  TANDEM_TRY(communicator->init(
-      id, size, deadline, []() -> Result<void> { return {}; }, self.most_blocks));
+  TANDEM_TRY(communicators.usual->init(ids[0], size, deadline, never));
+  TANDEM_TRY(communicators.beside_product->init(ids[1], size, deadline, never, self.most_blocks));
   TANDEM_ASSIGN(auto stream, device.create_stream(kMostUrgent));
-  return std::make_shared<NcclTransport>(*api, std::move(communicator), self, gpu, std::move(stream), device);
+  return std::make_shared<NcclTransport>(*api, communicators, self, gpu, std::move(stream), device);
 }
 
 Result<LibraryReport> library_report(const Config& config) {

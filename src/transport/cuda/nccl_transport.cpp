@@ -80,8 +80,8 @@ class NcclTransport::NcclPending final : public Transport::Pending {
 /// deadline: this aborts them.
 class NcclTransport::ExchangeWatch final : public tandem::cuda::StreamWatch {
  public:
-  ExchangeWatch(std::shared_ptr<NcclCommunicator> communicator, std::shared_ptr<const Watch> group, int rank)
-      : communicator_(std::move(communicator)), group_(std::move(group)), rank_(rank) {}
+  ExchangeWatch(Communicators communicators, std::shared_ptr<const Watch> group, int rank)
+      : communicators_(std::move(communicators)), group_(std::move(group)), rank_(rank) {}
 
   [[nodiscard]] const std::shared_ptr<const Watch>& group() const { return group_; }
   void add(std::shared_ptr<NcclPending> pending) {
@@ -97,18 +97,18 @@ class NcclTransport::ExchangeWatch final : public tandem::cuda::StreamWatch {
  private:
   static constexpr std::size_t kLookAt = 64;
 
-  /// Aborts the communicator with the first fault.
+  /// Aborts the communicators with the first fault.
   [[nodiscard]] Result<void> look() {
     auto status = look_at_enqueued();
     if (!status) group_->report(status.error());
     if (status) status = group_->status();
     if (status) return {};
-    communicator_->abort();
+    communicators_.abort();
     enqueued_.clear();
     return status;
   }
   [[nodiscard]] Result<void> look_at_enqueued() {
-    TANDEM_TRY(communicator_->state());
+    TANDEM_TRY(communicators_.state());
     while (!enqueued_.empty() && enqueued_.front()->is_over->is_done()) {
       TANDEM_TRY(enqueued_.front()->check(rank_));
       enqueued_.pop_front();
@@ -121,27 +121,29 @@ class NcclTransport::ExchangeWatch final : public tandem::cuda::StreamWatch {
     return {};
   }
 
-  std::shared_ptr<NcclCommunicator> communicator_;
+  Communicators communicators_;
   std::shared_ptr<const Watch> group_;
   int rank_;
   std::mutex mutex_;
   std::deque<std::shared_ptr<NcclPending>> enqueued_;
 };
 
-NcclTransport::NcclTransport(const NcclApi& api, std::shared_ptr<NcclCommunicator> communicator,
-                             Identity self, int gpu, std::unique_ptr<Stream> stream, Device& device)
+NcclTransport::NcclTransport(const NcclApi& api, Communicators communicators, Identity self, int gpu,
+                             std::unique_ptr<Stream> stream, Device& device)
     : api_(api),
-      communicator_(std::move(communicator)),
+      communicators_(std::move(communicators)),
       self_(self),
       gpu_(gpu),
       device_(device),
       stream_(std::move(stream)) {}
 
 NcclTransport::~NcclTransport() {
-  if (stream_->synchronize(Deadline::after(kFarewell)))
-    communicator_->end(Deadline::after(kFarewell), []() -> Result<void> { return {}; });
-  else
-    communicator_->abort();
+  if (stream_->synchronize(Deadline::after(kFarewell))) {
+    for (const auto& one : {communicators_.usual, communicators_.beside_product})
+      one->end(Deadline::after(kFarewell), []() -> Result<void> { return {}; });
+  } else {
+    communicators_.abort();
+  }
   stream_.reset();  // before the memory of heads
 }
 
@@ -210,7 +212,7 @@ std::shared_ptr<NcclTransport::ExchangeWatch> NcclTransport::watch_for(
   for (const auto& one : watches_) {
     if (auto known = one.lock(); known && known->group() == watch) return known;
   }
-  auto made = std::make_shared<ExchangeWatch>(communicator_, watch, self_.rank);
+  auto made = std::make_shared<ExchangeWatch>(communicators_, watch, self_.rank);
   watches_.push_back(made);
   return made;
 }
@@ -239,9 +241,9 @@ Result<void> NcclTransport::enqueue(NcclPending& pending) {
     return result == ncclSuccess ? ended : result;
   };
   return on->enqueue("NCCL", Waits::kForPeers, [&](cudaStream_t) {
-    return communicator_->enqueue("an exchange between hosts", group,
-                                  Deadline::after(device_.config().op_timeout),
-                                  []() -> Result<void> { return {}; });
+    return communicators_.of(exchange).enqueue("an exchange between hosts", group,
+                                               Deadline::after(device_.config().op_timeout),
+                                               []() -> Result<void> { return {}; });
   });
 }
 

@@ -14,6 +14,25 @@
 
 namespace tandem::transport::cuda {
 
+/// Of one rank. The kernels of the second one have few blocks: for exchanges beside a product.
+struct Communicators {
+  std::shared_ptr<NcclCommunicator> usual;
+  std::shared_ptr<NcclCommunicator> beside_product;
+
+  [[nodiscard]] NcclCommunicator& of(const Transport::Exchange& exchange) const {
+    return exchange.beside_product ? *beside_product : *usual;
+  }
+  /// Ok, or what either has met.
+  [[nodiscard]] Result<void> state() const {
+    auto met = usual->state();
+    return met ? beside_product->state() : met;
+  }
+  void abort() const {
+    usual->abort();
+    beside_product->abort();
+  }
+};
+
 /// Exchanges of ranks on GPUs, each a group of ncclSend and ncclRecv, on a stream of the transport's.
 /// A head travels in front of the rows, from and to memory of the host, and is compared there.
 class NcclTransport final : public Transport {
@@ -21,11 +40,11 @@ class NcclTransport final : public Transport {
   struct Identity {
     int rank = 0;
     int size = 1;
-    int most_blocks = 0;  ///< of its kernels
+    int most_blocks = 0;  ///< of kernels beside a product
   };
-  NcclTransport(const NcclApi& api, std::shared_ptr<NcclCommunicator> communicator, Identity self, int gpu,
+  NcclTransport(const NcclApi& api, Communicators communicators, Identity self, int gpu,
                 std::unique_ptr<Stream> stream, Device& device);
-  /// Waits for what is enqueued, and ends the communicator with its peers.
+  /// Waits for what is enqueued, and ends the communicators with their peers.
   ~NcclTransport() override;
 
   [[nodiscard]] std::string name() const override { return "NCCL " + api_.report.version; }
@@ -47,7 +66,7 @@ class NcclTransport final : public Transport {
   [[nodiscard]] Result<void> enqueue(NcclPending& pending);
 
   const NcclApi& api_;
-  std::shared_ptr<NcclCommunicator> communicator_;
+  Communicators communicators_;
   Identity self_;
   int gpu_;
   Device& device_;
