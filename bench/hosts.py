@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Serial and pipelined ops of a group on two hosts, which are network namespaces with a link of a given rate and delay.
+"""Times of the ops of a group on several hosts, which are two network namespaces.
 
-hosts.py HOSTS_RANK [--ranks W] [--rate-mbit R] [--delay-ms D] [--sizes M,N,K...] [--iterations N] [--out FILE]
+hosts.py HOSTS_RANK [--ranks W...] [--hosts H] [--rate-mbit R] [--delay-ms D] [--sizes M,N,K...] [--iterations N] [--out FILE]
 
-HOSTS_RANK is build/release/tests/hosts_rank. Both algorithms take turns in one run over Open MPI. Prints one JSON object an op
-and size, and adds it to FILE: medians in ms of the rank that ends last, and the ms that the bytes of one direction take at the link's rate.
-Needs what tests/dist/hosts_test.py needs, and /dev/net/tun (bench/delayed_link.py).
+HOSTS_RANK is build/release/tests/hosts_rank. All algorithms take turns in one run over Open MPI. Prints one JSON object an op and
+size, and adds it to FILE: medians in ms of the rank that ends last, and the ms that the bytes of one direction take at the link's rate.
+With --rate-mbit 0 the link is that of the namespaces, as fast as they are. More hosts than two differ in their names alone.
+Needs what tests/dist/hosts_test.py needs, and for a link of some rate /dev/net/tun (bench/delayed_link.py).
 """
 
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -54,7 +56,7 @@ def machine():
 
 
 def crossing_ms(row, rate_mbit, delay_ms):
-    """Rows that a host sends to the other: its own of a gather, the other's of a scatter, and of an all-reduce both."""
+    """Rows that one of two hosts sends to the other: its own of a gather, the other's of a scatter, of an all-reduce both."""
     width = row["k"] if row["op"] == "all_gather_matmul" else row["n"]
     times = 2 if row["op"] == "matmul_all_reduce" else 1
     return times * (8 * (row["m"] / 2 * width * 4) / (rate_mbit * 1e3) + delay_ms)
@@ -63,7 +65,8 @@ def crossing_ms(row, rate_mbit, delay_ms):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("hosts_rank")
-    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[4])
+    parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--rate-mbit", type=float, default=1000)
     parser.add_argument("--delay-ms", type=float, default=0, help="one way")
     parser.add_argument("--sizes", nargs="+", default=["2048,256,2048"])
@@ -75,10 +78,10 @@ def main():
     if reason:
         sys.exit(f"hosts.py: {reason}")
     commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
-    for size in flags.sizes:
-        hosts = DistantHosts(flags.rate_mbit, flags.delay_ms)
+    for ranks, size in itertools.product(flags.ranks, flags.sizes):
+        hosts = DistantHosts(flags.rate_mbit, flags.delay_ms) if flags.rate_mbit else hosts_test.TwoHosts()
         try:
-            process = hosts.start(flags.ranks, "time", *size.split(","), flags.iterations)
+            process = hosts.start(ranks, "time", *size.split(","), flags.iterations, hosts=flags.hosts)
             code, out = hosts.ended(process, 600)
         finally:
             hosts.close()
@@ -86,11 +89,13 @@ def main():
         if code != 0 or rows is None:
             sys.exit(f"hosts.py: {out}")
         for row in json.loads(rows.group()):
-            row |= {"ranks": flags.ranks, "hosts": 2, "dtype": "f32", "rate_mbit": flags.rate_mbit,
-                    "delay_ms": flags.delay_ms, "crossing_ms": round(crossing_ms(row, flags.rate_mbit, flags.delay_ms), 2),
-                    "speedup": round(row["serial_ms"] / row["pipelined_ms"], 3), "iterations": flags.iterations,
+            row |= {"ranks": ranks, "hosts": flags.hosts, "dtype": "f32", "rate_mbit": flags.rate_mbit,
+                    "delay_ms": flags.delay_ms, "iterations": flags.iterations,
+                    "speedup": round(row["serial_ms"] / row["pipelined_ms"], 3),
                     "load_average": round(os.getloadavg()[0], 2), "machine": machine(), "commit": commit.stdout.strip(),
                     "command": " ".join(["bench/hosts.py", *sys.argv[1:]])}
+            if flags.rate_mbit and flags.hosts == 2:
+                row["crossing_ms"] = round(crossing_ms(row, flags.rate_mbit, flags.delay_ms), 2)
             print(json.dumps(row, sort_keys=True))
             if flags.out:
                 with flags.out.open("a", encoding="utf-8") as file:

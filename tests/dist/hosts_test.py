@@ -86,9 +86,11 @@ class TwoHosts:
     def cut(self):
         sh("ip", "-n", self.names[0], "link", "set", LINK, "down")
 
-    def start(self, ranks, *arguments, environment=(), program=None):
+    def start(self, ranks, *arguments, environment=(), program=None, hosts=2):
+        """More `hosts` than namespaces: those of one namespace are told apart by their names alone."""
         a = self.names[0]
         each = ranks // 2
+        name = f"$(hostname)-$((OMPI_COMM_WORLD_LOCAL_RANK / {ranks // hosts}))"
         settings = {"TANDEM_OP_TIMEOUT_MS": "20000", "TANDEM_RENDEZVOUS_TIMEOUT_MS": "30000", **dict(environment)}
         exports = [word for name, value in settings.items() for word in ("-x", f"{name}={value}")]
         line = ["ip", "netns", "exec", a, "unshare", "--uts", "sh", "-c", 'hostname host-a; exec "$@"', "sh", "mpirun",
@@ -98,7 +100,7 @@ class TwoHosts:
                 "--mca", "btl", "tcp,self", "--mca", "pml", "ob1", "--mca", "btl_tcp_if_include", self.link,
                 "--mca", "oob_tcp_if_include", self.link,
                 "--host", ",".join(f"{address}:{each}" for address in self.addresses), "-n", str(ranks), *exports,
-                "sh", "-c", 'export TANDEM_HOST=$(hostname); exec "$@"', "sh", program or RANK, *map(str, arguments)]
+                "sh", "-c", f'export TANDEM_HOST={name}; exec "$@"', "sh", program or RANK, *map(str, arguments)]
         # Its own session: an orphan of a broken run ends with it.
         return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
                                 env={**os.environ, "TMPDIR": str(self.folder)})
