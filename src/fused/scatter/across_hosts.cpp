@@ -76,6 +76,7 @@ class ScatterAcrossHosts {
   [[nodiscard]] Operand sums(int host, Shard chunk) const;
   void cross(int step, int chunk);
   void start(Exchange& one);
+  void sum_own_host(int chunk);
   void sum_hosts(int chunk);
   void give(int chunk);
   void take(int chunk);
@@ -186,6 +187,10 @@ void ScatterAcrossHosts::sum_slots(RootId mine, Shard chunk, const Operand& to) 
   steps().sum(kCurrent, all_of(stack), to, problem_.reduce_op);
 }
 
+void ScatterAcrossHosts::sum_own_host(int chunk) {
+  sum_chunk(here_.host, chunk, layer(here_.host, own_chunk(chunk)));
+}
+
 /// This host's sum of a chunk for the host of this step, which is sent for the sum of another host.
 void ScatterAcrossHosts::cross(int step, int chunk) {
   const int host = here_.host_to(step);
@@ -207,11 +212,9 @@ void ScatterAcrossHosts::start(Exchange& one) {
   one.started = steps().exchange(network_, one.to, one.sent, one.from, one.received);
 }
 
-/// This host's sum of a chunk of the own rows and, when all others have come, the sum of all, in the order of
-/// hosts.
+/// The sum over hosts of a chunk of the own rows, in the order of hosts, when all have come.
 void ScatterAcrossHosts::sum_hosts(int chunk) {
   const Shard own = own_chunk(chunk);
-  sum_chunk(here_.host, chunk, layer(here_.host, own));
   for (Exchange& one : exchanges_) {
     if (one.chunk == chunk && !is_pipelined_) start(one);
   }
@@ -264,13 +267,20 @@ void ScatterAcrossHosts::take(int chunk) {
 }
 
 /// All hosts' rows of a chunk come before those of the next, so that its sums are there early. They cross
-/// beside the products of the next chunk, and are taken once that chunk's sums are on their way.
+/// beside the products of later chunks, and are taken once those of the next chunk are on their way. Between
+/// CPUs, whose links have delays, the next chunk is on its way before the lane waits for one.
 void ScatterAcrossHosts::reduce_and_give() {
-  for (int chunk = 0; chunk < chunks_.count; ++chunk) {
-    for (int step = 1; step < here_.num_hosts; ++step) cross(step, chunk);
-    sum_hosts(chunk);
-    give(chunk);
-    if (chunk > 0) take(chunk - 1);
+  const int ahead = problem_.device.kind == DeviceKind::kCpu ? 1 : 0;
+  for (int chunk = 0; chunk < chunks_.count + ahead; ++chunk) {
+    if (chunk < chunks_.count) {
+      for (int step = 1; step < here_.num_hosts; ++step) cross(step, chunk);
+      sum_own_host(chunk);
+    }
+    const int come = chunk - ahead;
+    if (come < 0) continue;
+    sum_hosts(come);
+    give(come);
+    if (come > 0) take(come - 1);
   }
   take(chunks_.count - 1);
 }
@@ -284,7 +294,10 @@ ScatterProgram ScatterAcrossHosts::build() {
     for (int step = 1; step < here_.num_hosts; ++step) {
       for (int chunk = 0; chunk < chunks_.count; ++chunk) cross(step, chunk);
     }
-    for (int chunk = 0; chunk < chunks_.count; ++chunk) sum_hosts(chunk);
+    for (int chunk = 0; chunk < chunks_.count; ++chunk) {
+      sum_own_host(chunk);
+      sum_hosts(chunk);
+    }
   }
   if (is_pipelined_) steps().join(network_, kCurrent);
   steps().barrier(kCurrent, 0);  // peers may use the workspace again
