@@ -15,8 +15,12 @@ Forecast forecast_of(const Forecaster& forecaster, const ForecastProblem& proble
   return *std::move(forecast);
 }
 
+bool is_gather(const ForecastProblem& problem) {
+  return problem.op == ForecastOp::kAllGatherMatmul;
+}
+
 double part_bytes(const ForecastProblem& problem) {
-  const bool gathers = problem.op == ForecastOp::kAllGatherMatmul;
+  const bool gathers = is_gather(problem);
   const DType moved = gathers || !is_f8(problem.dtype) ? problem.dtype : DType::kBF16;
   const std::int64_t row = (gathers ? problem.k : problem.n) * size_bytes(moved);
   return static_cast<double>((problem.m + problem.world - 1) / problem.world * row);
@@ -44,12 +48,13 @@ void fill(PlannedOp& op, const Forecast& forecast, const Outer& outer) {
   if (const double* const us = forecast.us_of(Algorithm::kNative)) op.native_us = with_outer(us);
 }
 
-/// A rank a host: nothing is left to do inside a host.
+/// A rank a host: nothing is left to do inside a host. Products that wait for rows are those of gathers.
 void fill_alone(PlannedOp& op, double product_us, const Outer& outer) {
   op.product_us = product_us;
   op.collective_us = outer.us;
   op.serial_us = product_us + outer.us;
   op.pipelined_us = product_us + outer.shown_us;
+  if (is_gather(op.problem)) op.native_us = op.pipelined_us;
 }
 
 void decide(PlannedOp& op, Algorithm asked) {
@@ -84,13 +89,18 @@ PlannedOp plan_op(const Forecaster& forecaster, const ForecastProblem& problem, 
     fill_alone(op, forecast.product_us, outer);
   } else {
     fill(op, forecast, outer);
+    if (hosts.count > 1 && !is_gather(problem)) op.native_us.reset();
     for (const Candidate& one : forecast.candidates) {
       if (!one.why_not.empty() && op.why_not.empty())
         op.why_not = fmt::format("{}: {}", to_string(one.algorithm), one.why_not);
     }
   }
   decide(op, asked);
-  // With nothing between hosts the choice is the library's own.
+  // The choice is the library's own: between hosts, products that wait for rows where the op has them.
+  if (asked == Algorithm::kAuto && hosts.count > 1 && op.native_us) {
+    op.algorithm = Algorithm::kNative;
+    op.us = *op.native_us;
+  }
   if (asked == Algorithm::kAuto && hosts.count == 1) {
     op.algorithm = forecast.algorithm;
     op.us = *forecast.us_of(forecast.algorithm);

@@ -98,7 +98,11 @@ class Plan(unittest.TestCase):
         shown = max(0, outer - inside["product_us"] / 2)
         self.assertAlmostEqual(row["pipelined_us"], inside["pipelined_us"] + shown)
         (alone,) = self.rows("plan", "--gpu", "h200", "--ranks", "2", "all_gather_matmul", *flags)
-        self.assertIsNone(alone["native_us"])
+        self.assertEqual(alone["native_us"], alone["pipelined_us"])
+        self.assertEqual(alone["algorithm"], "native")
+        (scatter,) = self.rows(*H200, "matmul_reduce_scatter", *flags)
+        self.assertIsNone(scatter["native_us"])
+        self.assertEqual(scatter["algorithm"], "pipelined")
         self.assertAlmostEqual(alone["comm_us"], 10 + 2048 * 8192 * 2 / 50e3)
 
     def test_a_model(self):
