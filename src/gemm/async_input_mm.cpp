@@ -249,12 +249,10 @@ Result<Product> with_arrival(Product product, const ProductArgs& args) {
 Result<void> check_complete_scale(const ProductArgs& args) {
   const Arrival& arrival = *args.arrival;
   if (!arrival.complete_scale) return {};
-  if (args.a_scale == nullptr || args.a_scale->dim() != 2 || !arrival.complete) {
-    return failf(ErrorCode::kInvalidArgument, "{}: complete_scale needs complete, and a_scale of two dims",
-                 kWho);
-  }
+  if (args.a_scale == nullptr || args.a_scale->dim() != 2)
+    return failf(ErrorCode::kInvalidArgument, "{}: complete_scale needs a_scale of two dims", kWho);
   const TensorView& scale = *arrival.complete_scale;
-  const Dims need = {arrival.complete->rows.size(0), args.a_scale->size(1)};
+  const Dims need = {arrival.complete ? arrival.complete->rows.size(0) : 0, args.a_scale->size(1)};
   if (scale.dtype == DType::kF32 && scale.sizes == need) return {};
   return failf(ErrorCode::kInvalidArgument, "{}: complete_scale is {}, need f32 {}", kWho, to_string(scale),
                to_string(need));

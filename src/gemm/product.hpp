@@ -60,8 +60,9 @@ struct Arrival {
   /// are read there. Needs `senders`, and signals that symm::write_word() writes.
   bool held = false;
   std::optional<PieceExchange> pieces = {};  ///< needs `complete`, `senders` and GPUs
-  /// Of the rows that are complete, where a_scale is one of rows: [rows, 1 or kb], f32. The others arrive in
-  /// a_scale [m, 1 or kb] before their chunk's signal, for which pieces wait too; without it they are there.
+  /// Of the rows that are complete, or of none, where a_scale is one of rows: [rows, 1 or kb], f32. The
+  /// others arrive in a_scale [m, 1 or kb] before their chunk's signal, for which pieces wait too; without it
+  /// they are there.
   std::optional<TensorView> complete_scale = {};
   /// The call before it in the stream is symm::reset_words() of `signals` and of the pieces' flags. The
   /// product may begin while that runs.

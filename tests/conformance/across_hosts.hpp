@@ -29,7 +29,7 @@ class RankRunAcrossHosts {
         reference_(problem, source_),
         operands_(problem, source_, group.rank(), {.device = device}) {
     for (int i = 0; i < static_cast<int>(problem.n.size()); ++i) {
-      out_.emplace_back(device, harness::take(layout_of_result(i)), problem.dtype);
+      out_.emplace_back(device, harness::take(layout_of_result(i)), problem.out_dtype());
       views_.push_back(out_.back().view());
     }
     if (!problem.gathered) return;
@@ -71,6 +71,7 @@ class RankRunAcrossHosts {
   Result<OpReport> call(Algorithm algorithm) {
     switch (problem_.op) {
       case harness::Op::kAllGatherMatmul: {
+        if (problem_.is_scaled()) return scaled_gather(algorithm);
         AllGatherMatmulArgs args = operands_.gather_args();
         args.out = views_;
         args.algorithm = algorithm;
@@ -104,9 +105,18 @@ class RankRunAcrossHosts {
   }
 
  private:
+  Result<OpReport> scaled_gather(Algorithm algorithm) {
+    AllGatherScaledMatmulArgs args = operands_.scaled_gather_args();
+    args.out = views_;
+    args.algorithm = algorithm;
+    return problem_.scales == harness::Scales::kBlock
+               ? fused_all_gather_block_scaled_matmul(args, group_, stream_)
+               : fused_all_gather_scaled_matmul(args, group_, stream_);
+  }
   [[nodiscard]] Result<Layout> layout_of_result(int i) const {
     switch (problem_.op) {
       case harness::Op::kAllGatherMatmul:
+        if (problem_.is_scaled()) return output_layout(operands_.scaled_gather_args(), i);
         return output_layout(operands_.gather_args(), i);
       case harness::Op::kMatmulReduceScatter:
         return output_layout(operands_.scatter_args(), group_.size(), group_.rank());

@@ -368,7 +368,13 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*
 }
 long syscall(long number, ...) noexcept {
   using Function = long (*)(long, ...);
-  static const auto found = reinterpret_cast<Function>(::dlsym(RTLD_NEXT, "syscall"));
+  // No static that is made at first use: where two threads come first, its guard waits by this function.
+  static std::atomic<Function> known{nullptr};
+  Function found = known.load(std::memory_order_acquire);
+  if (found == nullptr) {
+    found = reinterpret_cast<Function>(::dlsym(RTLD_NEXT, "syscall"));
+    known.store(found, std::memory_order_release);
+  }
   va_list rest;
   va_start(rest, number);
   long arguments[6];

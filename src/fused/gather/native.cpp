@@ -426,7 +426,7 @@ program::Product NativeGather::arriving(int block) const {
   if (has_own) product.arrival->own = all_of(own_rows_);
   if (problem_.has_sharded_scale()) {
     product.a_scale = in_block(slot_scales_, block);
-    product.arrival->own_scale = all_of(own_scales_);
+    product.arrival->own_scale = has_own ? all_of(own_scales_) : part_of(own_scales_, 0, 0, 0);
   } else if (all_scales_ != program::kNone) {
     product.a_scale = problem_.scale_mode == ScaleMode::kTensorwise ? all_of(all_scales_)
                                                                     : units_in_block(all_scales_, block);
