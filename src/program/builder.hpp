@@ -87,7 +87,7 @@ class Builder {
 
   /// See Program::word_value.
   void set_word_value(std::uint32_t value) { program_.word_value = value; }
-  /// Chunk i comes from rank i / per_rank, around as often as there are hosts.
+  /// See Program::chunks_per_rank.
   void set_chunks(std::int64_t count, std::int64_t per_rank) {
     program_.num_chunks = count;
     program_.chunks_per_rank = per_rank;

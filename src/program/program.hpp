@@ -225,8 +225,8 @@ struct Program {
   int world = 1;
   int num_lanes = 1;
   int base_channel = 0;  ///< the first of the schedule's channels
-  // Of words: chunk i comes from rank i / chunks_per_rank, or what that comes to, counted around, where there
-  // are several hosts: the rank of this one that has got it.
+  // Of words: chunk i is of rank i / chunks_per_rank of the group. Its word comes from the rank of this host
+  // with that number, or, where the rank is on another host, with that number modulo `world`.
   std::int64_t num_chunks = 0;
   std::int64_t chunks_per_rank = 1;
   /// What words are set to when their chunk is there: the epoch of the inbox, which every call counts, or,

@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "conformance/across_hosts.hpp"
+#include "conformance/all_reduces_across_hosts.hpp"
 #include "support/thread_hosts.hpp"
 
 namespace tandem::test {

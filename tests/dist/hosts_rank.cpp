@@ -23,7 +23,7 @@
 #include <tandem/transport/nccl.hpp>
 #include <thread>
 
-#include "conformance/across_hosts.hpp"
+#include "conformance/all_reduces_across_hosts.hpp"
 
 namespace tandem::test {
 namespace {

@@ -106,7 +106,7 @@ Result<Choice> choose(const Asked& asked, std::vector<Candidate> candidates) {
     return choice;
   }
   if (asked.num_hosts > 1) {
-    // A product that waits for rows was never slower than products of chunks (docs/notebook/hosts.md).
+    // A product that waits for rows was mostly faster than products of chunks (docs/notebook/hosts.md).
     const bool is_native = std::any_of(
         choice.candidates.begin(), choice.candidates.end(),
         [](const Candidate& one) { return one.algorithm == Algorithm::kNative && one.why_not.empty(); });

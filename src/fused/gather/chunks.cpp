@@ -52,7 +52,7 @@ bool needs_blocks(const GatherProblem& problem) {
 }
 
 NativeBlock all_rows(const GatherProblem& problem, const NativeChunks& chunks) {
-  return {{0, chunks.count}, {0, problem.total()}};
+  return {{0, chunks.count}, {0, problem.total()}, chunks.per_rank};
 }
 
 NativeBlock rows_of_host(const GatherProblem& problem, const NativeChunks& chunks, int idx) {
@@ -61,7 +61,8 @@ NativeBlock rows_of_host(const GatherProblem& problem, const NativeChunks& chunk
   const std::int64_t begin = problem.part_of(idx * ranks).offset;
   const Shard last = problem.part_of((idx + 1) * ranks - 1);
   return {{first, std::min(ranks * chunks.per_rank, chunks.count - first)},
-          {begin, last.offset + last.size - begin}};
+          {begin, last.offset + last.size - begin},
+          chunks.per_rank};
 }
 
 /// Whether the chunks of each host are cut by the shard rule, too. All but the last one are full.
@@ -178,13 +179,13 @@ gemm::Product agreed_product(const GatherProblem& problem, int piece_peers) {
 }
 
 gemm::Product agreed_product(const GatherProblem& problem, int piece_peers, const NativeBlock& block) {
-  const NativeChunks chunks = native_chunks(problem);
+  const std::int64_t per_rank = block.chunks_per_rank;
   gemm::Product product = planned_product(problem);
   if (!problem.gathers_last()) product.m = block.units.size * problem.unit_rows();
   product.arrival = gemm::Chunks{.count = block.chunks.size,
-                                 .together = problem.num_hosts > 1 ? 1 : chunks.per_rank,
-                                 .complete = chunks.per_rank,
-                                 .in_pieces = piece_peers * chunks.per_rank,
+                                 .together = problem.num_hosts > 1 ? 1 : per_rank,
+                                 .complete = per_rank,
+                                 .in_pieces = piece_peers * per_rank,
                                  .in_order = false,
                                  .held = problem.pulls};
   return product;

@@ -29,6 +29,7 @@ struct NativeChunks {
 struct NativeBlock {
   Shard chunks;
   Shard units;
+  std::int64_t chunks_per_rank = 1;
 };
 /// One has all rows; or each has those of one host, where several hosts have several ranks, so that the words
 /// of a block are those of this host's ranks, one after the other. Also where there are several b's: those of

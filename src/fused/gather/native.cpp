@@ -59,7 +59,7 @@ const char* why_not_consumed(const GatherProblem& problem, const TensorView& b) 
 
 bool is_consumed(const GatherProblem& problem, const GatherCall& call, int i, const Device& device) {
   if (why_not_consumed(problem, call.b[static_cast<std::size_t>(i)]) != nullptr) return false;
-  for (int block = 0; block < num_native_blocks(problem); ++block) {
+  for (int block = 0, count = num_native_blocks(problem); block < count; ++block) {
     if (gemm::choose(async_product(problem, call, i, block), device) == nullptr) return false;
   }
   return true;
@@ -78,7 +78,8 @@ class NativeGather {
         counts_(!problem.is_capturing),
         chunks_(native_chunks(problem)),
         gather_(problem, Algorithm::kNative, rank, has_side(problem) ? 2 : 1),
-        here_(RankOnHosts::of(rank, problem)) {
+        here_(RankOnHosts::of(rank, problem)),
+        num_blocks_(num_native_blocks(problem)) {
     add_roots();
   }
 
@@ -119,18 +120,26 @@ class NativeGather {
   void add_roots();
   void add_scale_roots(Space data, std::int64_t at);
   void publish();
-  void exchange_with_hosts();
-  void pass_on(int source, std::int64_t idx);
+  /// A chunk that comes from another host.
+  struct Coming {
+    int source = 0;
+    std::int64_t idx = 0;
+    std::vector<std::size_t> exchanges = {};
+  };
+  [[nodiscard]] std::vector<Coming> exchange_with_hosts();
+  void pass_on(const Coming& coming);
   void bring_over_link();
   void read_rest(int source);
   void push_to_all();
   void push_to(int peer);
   void push_scales_to(int peer);
   void consume();
-  [[nodiscard]] program::Product arriving(int block) const;
+  [[nodiscard]] program::Product arriving(const NativeBlock& block, bool has_own) const;
   void multiply_the_rest();
-  [[nodiscard]] Operand in_block(RootId root, int block) const;
-  [[nodiscard]] Operand units_in_block(RootId root, int block) const;
+  /// Of dimension 0, which counts units or rows: all where there is one block.
+  [[nodiscard]] Operand in_block(RootId root, const Shard& part) const {
+    return num_blocks_ == 1 ? all_of(root) : part_of(root, 0, part.offset, part.size);
+  }
   void keep_gathered();
 
   const GatherProblem& problem_;
@@ -138,6 +147,7 @@ class NativeGather {
   NativeChunks chunks_;
   GatherBuilder gather_;
   RankOnHosts here_;
+  int num_blocks_;
   RootId slot_rows_ = program::kNone;
   RootId own_rows_ = program::kNone;
   RootId words_ = program::kNone;
@@ -227,12 +237,14 @@ GatherProgram NativeGather::build() {
   if (has_side(problem_))
     steps().join(kCurrent, kSide);  // a is ready, and so is what earlier work made of it
   if (crosses_link(problem_)) bring_over_link();
-  if (problem_.num_hosts > 1) exchange_with_hosts();
+  const std::vector<Coming> all_coming = exchange_with_hosts();
   // Eager pushes are enqueued first, so that they begin at once. A recording begins with what comes first on
   // the caller's lane without delay.
-  if (counts_ && !problem_.pulls && problem_.num_hosts == 1) push_to_all();
+  if (counts_ && !problem_.pulls) push_to_all();
+  // Before a product, as kernels that wait may keep what comes behind them.
+  for (const Coming& coming : all_coming) pass_on(coming);
   consume();
-  if (!counts_ && problem_.num_hosts == 1) push_to_all();
+  if (!counts_) push_to_all();
   multiply_the_rest();
   if (problem_.keeps_gathered) keep_gathered();
   if (pushes(problem_) || problem_.num_hosts > 1) steps().join(kSide, kCurrent);
@@ -313,13 +325,8 @@ Shard NativeGather::rows_of_chunk(int source, std::int64_t idx) const {
 }
 
 /// The own shard goes to this rank's partners, chunk by chunk, and theirs come into the slot, where products
-/// read them. All is enqueued before a product, as kernels that wait may keep what comes behind them.
-void NativeGather::exchange_with_hosts() {
-  struct Coming {
-    int source;
-    std::int64_t idx;
-    std::vector<std::size_t> steps;
-  };
+/// read them.
+std::vector<NativeGather::Coming> NativeGather::exchange_with_hosts() {
   std::vector<Coming> all;
   const std::int64_t first_own = rows_of_chunk(rank(), 0).offset;
   for (int step = 1; step < problem_.num_hosts; ++step) {
@@ -332,22 +339,20 @@ void NativeGather::exchange_with_hosts() {
         return steps().exchange(kSide, to, part_of(own, 0, sent.offset - first_own, sent.size), from,
                                 part_of(slot, 0, received.offset, received.size), true);
       };
-      Coming& coming = all.emplace_back(Coming{from, idx, {}});
-      if (problem_.has_sharded_scale()) coming.steps.push_back(exchange(own_scales_, slot_scales_));
-      coming.steps.push_back(exchange(own_rows_, slot_rows_));
+      Coming& coming = all.emplace_back(Coming{.source = from, .idx = idx});
+      if (problem_.has_sharded_scale()) coming.exchanges.push_back(exchange(own_scales_, slot_scales_));
+      coming.exchanges.push_back(exchange(own_rows_, slot_rows_));
     }
   }
-  if (!problem_.pulls) push_to_all();
-  for (const Coming& coming : all) {
-    for (const std::size_t step : coming.steps) steps().exchanged(kSide, step);
-    if (rows_of_chunk(coming.source, coming.idx).size > 0) pass_on(coming.source, coming.idx);
-  }
+  return all;
 }
 
-/// What has come from another host: to the ranks of this host, or where they read it, and a word to each.
-void NativeGather::pass_on(int source, std::int64_t idx) {
-  const Shard rows = rows_of_chunk(source, idx);
-  const Operand word = part_of(words_, 0, words_of(source).first + idx, 1);
+/// When the chunk is there: to the ranks of this host, or where they read it, and a word to each.
+void NativeGather::pass_on(const Coming& coming) {
+  for (const std::size_t exchange : coming.exchanges) steps().exchanged(kSide, exchange);
+  const Shard rows = rows_of_chunk(coming.source, coming.idx);
+  if (rows.size == 0) return;
+  const Operand word = part_of(words_, 0, words_of(coming.source).first + coming.idx, 1);
   steps().write_word(kSide, here_.local, word);
   for (int step = 1; step < here_.per_host; ++step) {
     const int peer = peer_behind(step);
@@ -359,38 +364,23 @@ void NativeGather::pass_on(int source, std::int64_t idx) {
   }
 }
 
-Operand NativeGather::units_in_block(RootId root, int block) const {
-  const Shard units = native_block(problem_, block).units;
-  return num_native_blocks(problem_) == 1 ? all_of(root) : part_of(root, 0, units.offset, units.size);
-}
-
-/// Of a root that has rows.
-Operand NativeGather::in_block(RootId root, int block) const {
-  const Shard units = native_block(problem_, block).units;
-  const std::int64_t unit_rows = problem_.unit_rows();
-  return num_native_blocks(problem_) == 1
-             ? all_of(root)
-             : part_of(root, 0, units.offset * unit_rows, units.size * unit_rows);
-}
-
 /// Products that consume the chunks as they come; or, where there is none to make, what the other ranks'
 /// products need of this one's, and a wait for theirs.
 void NativeGather::consume() {
   if (problem_.first_consumed < 0) {
-    if (problem_.piece_peers > 0) steps().product(kCurrent, arriving(0));
+    if (problem_.piece_peers > 0) steps().product(kCurrent, arriving(native_block(problem_, 0), true));
     return;
   }
   // The own host's rows are there first, then those of the hosts in the order in which they send.
-  const int num_blocks = num_native_blocks(problem_);
   bool is_first = true;
-  for (int step = 0; step < num_blocks; ++step) {
-    const int block = num_blocks == 1 ? 0 : here_.host_from(step);
-    program::Product product = arriving(block);
+  for (int step = 0; step < num_blocks_; ++step) {
+    const NativeBlock block = native_block(problem_, num_blocks_ == 1 ? 0 : here_.host_from(step));
+    program::Product product = arriving(block, step == 0);
     for (int i = problem_.first_consumed; i < problem_.num_b; ++i) {
       if (problem_.is_by_mm(i)) continue;
       const GatherRoots::PerB& per_b = gather_.roots().per_b[static_cast<std::size_t>(i)];
       product.b = all_of(per_b.b);
-      product.out = units_in_block(per_b.out, block);
+      product.out = in_block(per_b.out, block.units);
       product.bias = all_of(per_b.bias);
       product.b_scale = all_of(per_b.b_scale);
       product.result_scale = all_of(per_b.result_scale);
@@ -403,33 +393,32 @@ void NativeGather::consume() {
 }
 
 /// The product of a block's rows, but for what it multiplies them with.
-program::Product NativeGather::arriving(int block) const {
-  const NativeBlock rows = native_block(problem_, block);
-  const bool is_all = num_native_blocks(problem_) == 1;
-  const Operand own_words = words_of(rank());
-  const bool has_own = is_all || block == here_.host;
-  const RootId words = crosses_link(problem_) ? arrived_ : words_;
-  program::Product product{.a = in_block(slot_rows_, block), .b = {}, .out = {}};
-  product.arrival = program::Arrival{
-      .words = is_all ? all_of(words) : part_of(words, 0, rows.chunks.offset, rows.chunks.size),
-      .together = problem_.num_hosts > 1 ? 1 : 0,
-      .left_free = problem_.left_free,
-      .held = problem_.pulls,
-      .piece_peers = problem_.piece_peers,
-      .flags = flags_,
-      .own_in_pieces = sends_own(),
-      .begins_early = resets()};
+program::Product NativeGather::arriving(const NativeBlock& block, bool has_own) const {
+  const std::int64_t unit_rows = problem_.unit_rows();
+  const Shard rows = {block.units.offset * unit_rows, block.units.size * unit_rows};
   // The first chunk that is taken comes to this rank itself, also where none is its own.
-  product.arrival->first_own = own_words.first % (here_.per_host * chunks_.per_rank);
-  product.arrival->num_own = has_own ? own_words.size : 0;
-  if (is_all) product.arrival->first_own = own_words.first;
-  if (has_own) product.arrival->own = all_of(own_rows_);
+  const Operand own_words = words_of(rank());
+  const std::int64_t first =
+      num_blocks_ == 1 ? own_words.first : own_words.first % (here_.per_host * chunks_.per_rank);
+  program::Product product{.a = in_block(slot_rows_, rows), .b = {}, .out = {}};
+  product.arrival =
+      program::Arrival{.words = in_block(crosses_link(problem_) ? arrived_ : words_, block.chunks),
+                       .own = has_own ? all_of(own_rows_) : Operand(),
+                       .first_own = first,
+                       .num_own = has_own ? own_words.size : 0,
+                       .together = problem_.num_hosts > 1 ? 1 : 0,
+                       .left_free = problem_.left_free,
+                       .held = problem_.pulls,
+                       .piece_peers = problem_.piece_peers,
+                       .flags = flags_,
+                       .own_in_pieces = sends_own(),
+                       .begins_early = resets()};
   if (problem_.has_sharded_scale()) {
-    product.a_scale = in_block(slot_scales_, block);
+    product.a_scale = in_block(slot_scales_, rows);
     product.arrival->own_scale = has_own ? all_of(own_scales_) : part_of(own_scales_, 0, 0, 0);
   } else if (all_scales_ != program::kNone) {
     product.a_scale = problem_.scale_mode == ScaleMode::kTensorwise ? all_of(all_scales_)
-                                                                    : units_in_block(all_scales_, block);
+                                                                    : in_block(all_scales_, block.units);
   }
   product.fast_accum = problem_.fast_accum;
   return product;

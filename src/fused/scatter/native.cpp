@@ -89,7 +89,6 @@ gemm::Product planned_departing_product(const ScatterProblem& problem, const Dev
 }
 
 Support can_run_native_scatter(const ScatterProblem& problem, const Device& device) {
-  if (problem.num_hosts > 1) return Support::no("ranks are on several hosts");
   if (problem.device.kind == DeviceKind::kCpu) return can_tell(problem);
   if (Support sends = can_send_rows(problem); !sends) return sends;
   if (!exchanges_whole(problem) && problem.part_of(problem.world - 1).size == 0)

@@ -88,6 +88,7 @@ std::size_t hash_of(const ScatterProblem& p) {
 Support can_send_rows(const ScatterProblem& problem) {
   if (problem.device.kind != DeviceKind::kCuda) return Support::no("this is no GPU");
   if (problem.world == 1) return Support::no("there are no peers");
+  if (problem.num_hosts > 1) return Support::no("ranks are on several hosts");
   if (problem.scatters_last()) return Support::no("columns are scattered");
   if (problem.partials != problem.dtype) return Support::no("partials have another type than out");
   if (problem.rows() == 0 || problem.n() == 0) return Support::no("there is nothing to multiply");
