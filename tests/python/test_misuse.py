@@ -512,7 +512,14 @@ def in_opposite_order(first, second):
 
 
 def mixed_up(first, second):
-    return gather(first if first.rank == 0 else second)
+    """Each rank waits in another group. Both stay in both groups until both have given up: a rank that left would be
+    the reason for the other."""
+    both = tandem.init(name=first.name + " both", op_timeout=30.0)
+    try:
+        return gather(first if first.rank == 0 else second)
+    finally:
+        both.meet()
+        both.close()
 
 
 MISMATCH = "MISMATCH"
