@@ -95,16 +95,10 @@ PlannedOp plan_op(const Forecaster& forecaster, const ForecastProblem& problem, 
         op.why_not = fmt::format("{}: {}", to_string(one.algorithm), one.why_not);
     }
   }
+  // As the library chooses: between hosts products that wait for rows, where the op has them.
+  if (asked == Algorithm::kAuto && hosts.count == 1) asked = forecast.algorithm;
+  if (asked == Algorithm::kAuto && op.native_us) asked = Algorithm::kNative;
   decide(op, asked);
-  // The choice is the library's own: between hosts, products that wait for rows where the op has them.
-  if (asked == Algorithm::kAuto && hosts.count > 1 && op.native_us) {
-    op.algorithm = Algorithm::kNative;
-    op.us = *op.native_us;
-  }
-  if (asked == Algorithm::kAuto && hosts.count == 1) {
-    op.algorithm = forecast.algorithm;
-    op.us = *forecast.us_of(forecast.algorithm);
-  }
   return op;
 }
 

@@ -512,8 +512,8 @@ def in_opposite_order(first, second):
 
 
 def mixed_up(first, second):
-    """Each rank waits in another group. Both stay in both groups until both have given up: a rank that left would be
-    the reason for the other."""
+    """Rank 0 waits in the first group, rank 1 in the second. Neither closes a group before both have timed out: else the
+    later one would report that its peer has left."""
     both = tandem.init(name=first.name + " both", op_timeout=30.0)
     try:
         return gather(first if first.rank == 0 else second)

@@ -36,6 +36,8 @@ class ScatterAcrossHosts {
     chunks_ = is_pipelined_ && !problem.scatters_last()
                   ? HostChunks::of(largest_part(), problem.unit_rows(), scatter_.unit_bytes(), least_chunk())
                   : HostChunks::whole(largest_part());
+    crossing_.resize(static_cast<std::size_t>(chunks_.count));
+    given_.resize(static_cast<std::size_t>(chunks_.count));
   }
 
   ScatterProgram build();
@@ -43,7 +45,6 @@ class ScatterAcrossHosts {
  private:
   /// Of a sum of this host's ranks.
   struct Exchange {
-    int chunk = 0;
     int to = 0;
     Operand sent;
     int from = 0;
@@ -90,9 +91,9 @@ class ScatterAcrossHosts {
   HostChunks chunks_;
   std::int64_t slot_bytes_ = 0;  ///< of one rank's chunk
   std::int64_t stack_at_ = 0;
-  std::int64_t slots_at_ = 0;     ///< where they are taken to, of a GPU
-  std::vector<RootId> outgoing_;  ///< by host
-  std::vector<Exchange> exchanges_;
+  std::int64_t slots_at_ = 0;                    ///< where they are taken to, of a GPU
+  std::vector<RootId> outgoing_;                 ///< by host
+  std::vector<std::vector<Exchange>> crossing_;  ///< by chunk
   // Of an all-reduce.
   std::vector<RootId> sums_;                     ///< by host: of this rank, and of its partners
   std::vector<std::vector<std::size_t>> given_;  ///< by chunk: exchanges of sums
@@ -128,7 +129,6 @@ void ScatterAcrossHosts::add_sums() {
                                problem_.sizes_of(largest_part()), problem_.dtype));
     steps().memory().workspace_bytes += program::aligned_to_root(steps().root(sums_.back()).most_bytes);
   }
-  given_.resize(static_cast<std::size_t>(chunks_.count));
 }
 
 Operand ScatterAcrossHosts::layer(int host, Shard chunk) {
@@ -197,8 +197,7 @@ void ScatterAcrossHosts::cross(int step, int chunk) {
   const int from_host = here_.host_from(step);
   const RootId outgoing = outgoing_[static_cast<std::size_t>(host)];
   const Shard theirs = chunk_of(here_.partner_on(host), chunk);
-  Exchange& one = exchanges_.emplace_back();
-  one.chunk = chunk;
+  Exchange& one = crossing_[static_cast<std::size_t>(chunk)].emplace_back();
   one.to = here_.partner_on(host);
   one.sent = problem_.scatters_last() ? all_of(outgoing) : part_of(outgoing, 0, theirs.offset, theirs.size);
   one.from = here_.partner_on(from_host);
@@ -215,12 +214,11 @@ void ScatterAcrossHosts::start(Exchange& one) {
 /// The sum over hosts of a chunk of the own rows, in the order of hosts, when all have come.
 void ScatterAcrossHosts::sum_hosts(int chunk) {
   const Shard own = own_chunk(chunk);
-  for (Exchange& one : exchanges_) {
-    if (one.chunk == chunk && !is_pipelined_) start(one);
+  std::vector<Exchange>& crossing = crossing_[static_cast<std::size_t>(chunk)];
+  if (!is_pipelined_) {
+    for (Exchange& one : crossing) start(one);
   }
-  for (const Exchange& one : exchanges_) {
-    if (one.chunk == chunk) steps().exchanged(network_, one.started);
-  }
+  for (const Exchange& one : crossing) steps().exchanged(network_, one.started);
   if (is_pipelined_) steps().join(kCurrent, network_);
   if (own.size == 0) return;
   // The out of scattered columns is a matrix.
