@@ -67,6 +67,8 @@ class CollMismatch : public ::testing::TestWithParam<Disagreement> {
       if (warm) {
         GuardedBytes before({8, 2}, DType::kF32);
         expect_ok(make(c.rank_0, rank, before));
+        // A rank that was still in it would hear there of what the other refuses.
+        EXPECT_TRUE(rank.group.all_gather({}, "both know the call"));
       }
       GuardedBytes output({8, 2}, DType::kF32);
       const Result<void> result = make(rank.rank() == 0 ? c.rank_0 : c.rank_1, rank, output);

@@ -460,6 +460,9 @@ void expect_agreement(const Call& good, const Mutation& mutation) {
                      for (int i = 0; i < good_calls; ++i) {
                        if (auto ok = issue(rank, call); !ok) return ok;
                      }
+                     // All are through: a refusal ends every wait of the group.
+                     if (auto met = rank.group.all_gather({}, "good calls are over"); !met)
+                       return tl::unexpected(met.error());
                      if (rank.group.rank() == 1) mutation.change(call);
                      const auto result = issue(rank, call);
                      if (mutation.agrees) return result;
@@ -494,6 +497,8 @@ TEST(FusedScaledArguments, ranks_agree_on_what_scatters_scale) {
                  [&](RankContextOfTest& rank) -> Result<void> {
                    const bool is_first = rank.group.rank() == 0;
                    if (auto ok = scatter(rank, 4, is_first ? 1 : 5); !ok) return ok;
+                   if (auto met = rank.group.all_gather({}, "the good call is over"); !met)
+                     return tl::unexpected(met.error());
                    expect_error(scatter(rank, is_first ? 1 : 4, 5), ErrorCode::kMismatch, "scaled by rows",
                                 complaints);
                    return {};
