@@ -363,7 +363,7 @@ int BenchCommand::launch(const Invocation& invocation) {
   const int ranks = place.ranks;
   const std::vector<BenchRow> rows = this->rows(ranks);
   for (const BenchRow& row : rows)
-    check_memory_need(fmt::format("bench on {} ranks", ranks), bytes_of_ranks(row.problem));
+    check_memory_need(place.with_ranks("bench"), place.part_here(bytes_of_ranks(row.problem)));
   const RowFile file(flags_.json);
   print_heading(invocation, place);
   std::vector<double> speedups;

@@ -21,6 +21,11 @@ void JobFlags::define(CLI::App& app) {
   app.add_flag("--nan-check", nan_check, "ops look for NaN in their inputs; the first one ends the run");
 }
 
+std::string JobPlace::with_ranks(std::string_view command) const {
+  const std::string here = ranks_here == ranks ? "" : fmt::format(", {} of them on this host", ranks_here);
+  return fmt::format("{} on {} ranks{}", command, ranks, here);
+}
+
 JobPlace JobFlags::choose(const Machine& machine, const std::string& problem) const {
   const bool may_use_gpus = backend != "cpu";
   const int by_machine =
@@ -29,6 +34,7 @@ JobPlace JobFlags::choose(const Machine& machine, const std::string& problem) co
   JobPlace place;
   place.ranks = ranks.value_or(by_input);
   harness::check_ranks(place.ranks, "--ranks");
+  place.ranks_here = machine.ranks_here(place.ranks);
   check_launched(machine, place.ranks, ranks || problem.empty() ? "--ranks" : "--problem with ranks");
   place.placement = cli::place(machine, backend, loopback, place.ranks);
   const bool on_cpu = place.placement.kind == DeviceKind::kCpu;

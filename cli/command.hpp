@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tandem/base/config.hpp>
 #include <tandem/bootstrap/launcher.hpp>
 #include <vector>
@@ -39,8 +40,16 @@ class Command {
 /// How many ranks, and where.
 struct JobPlace {
   int ranks = 1;
+  int ranks_here = 1;  ///< of them on this host
   Placement placement;
   std::string heading;  ///< "backend cpu (...), 4 ranks (...)": the first line of every report
+
+  /// Of memory that all ranks need together the part of this host's ranks.
+  [[nodiscard]] std::int64_t part_here(std::int64_t num_bytes) const {
+    return ranks_here == ranks ? num_bytes : num_bytes / ranks * ranks_here;
+  }
+  /// "bench on 4 ranks", "bench on 4 ranks, 2 of them on this host": who needs memory.
+  [[nodiscard]] std::string with_ranks(std::string_view command) const;
 };
 
 /// The flags of every command that starts ranks.

@@ -268,7 +268,7 @@ int DemoCommand::launch(const Invocation& invocation) {
   const RowFile file(flags_.json);
   const DemoPlan plan = this->plan(invocation, place);
   const MlpSizes& sizes = plan.sizes;
-  check_memory_need(fmt::format("demo on {} ranks", ranks), bytes_needed(plan, ranks));
+  check_memory_need(place.with_ranks("demo"), place.part_here(bytes_needed(plan, ranks)));
   print_heading(preset, plan, place);
   const auto tell_plan = [&](Store& store) {
     send_to_ranks(store, kPlanKey,

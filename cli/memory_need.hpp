@@ -11,7 +11,7 @@
 namespace tandem::cli {
 
 // Memory that a command needs at least, from the sizes that it was given. It is asked for before anything
-// starts, for all ranks together. What comes on top is refused where it is allocated.
+// starts, for all ranks of this host together. What comes on top is refused where it is allocated.
 
 // Numbers of bytes, their sums and their products stop at 2^62, which no machine has.
 

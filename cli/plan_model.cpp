@@ -57,16 +57,13 @@ void fill_alone(PlannedOp& op, double product_us, const Outer& outer) {
   if (is_gather(op.problem)) op.native_us = op.pipelined_us;
 }
 
-void decide(PlannedOp& op, Algorithm asked) {
-  op.algorithm = Algorithm::kSerial;
-  op.us = op.serial_us;
-  const auto offer = [&](Algorithm algorithm, const std::optional<double>& us) {
-    if (!us || (asked == Algorithm::kAuto ? *us >= op.us : asked != algorithm)) return;
-    op.algorithm = algorithm;
-    op.us = *us;
-  };
-  offer(Algorithm::kPipelined, op.pipelined_us);
-  offer(Algorithm::kNative, op.native_us);
+/// `algorithm`; serial where it cannot run.
+void take(PlannedOp& op, Algorithm algorithm) {
+  std::optional<double> us;
+  if (algorithm == Algorithm::kPipelined) us = op.pipelined_us;
+  if (algorithm == Algorithm::kNative) us = op.native_us;
+  op.algorithm = us ? algorithm : Algorithm::kSerial;
+  op.us = us.value_or(op.serial_us);
 }
 
 }  // namespace
@@ -95,10 +92,9 @@ PlannedOp plan_op(const Forecaster& forecaster, const ForecastProblem& problem, 
         op.why_not = fmt::format("{}: {}", to_string(one.algorithm), one.why_not);
     }
   }
-  // As the library chooses: between hosts products that wait for rows, where the op has them.
-  if (asked == Algorithm::kAuto && hosts.count == 1) asked = forecast.algorithm;
-  if (asked == Algorithm::kAuto && op.native_us) asked = Algorithm::kNative;
-  decide(op, asked);
+  if (asked == Algorithm::kAuto)  // as the library chooses
+    asked = hosts.count == 1 ? forecast.algorithm : algorithm_across_hosts(op.native_us.has_value());
+  take(op, asked);
   return op;
 }
 

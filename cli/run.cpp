@@ -229,15 +229,18 @@ JobResults results_of(const harness::Problem& problem) {
   return results;
 }
 
-/// Of the ranks and the launcher, which writes the results when the ranks have ended: some in another type.
-std::int64_t bytes_needed(const harness::Problem& problem, const std::vector<std::string>& files) {
+/// Of the ranks here and of the launcher, which writes the results of all ranks when they have ended: some in
+/// another type.
+std::int64_t bytes_needed(const harness::Problem& problem, const JobPlace& place,
+                          const std::vector<std::string>& files) {
   std::int64_t widened = 0;
   for (std::size_t i = 0; i < files.size(); ++i) {
     const DType stored = stored_dtype(files[i], problem.out_dtype());
     if (stored != problem.out_dtype())
       widened = std::max(widened, bytes_of(problem.result_sizes(static_cast<int>(i)), stored));
   }
-  return sum_of_bytes({std::max(bytes_of_ranks(problem), widened), bytes_of_results(problem)});
+  return sum_of_bytes(
+      {std::max(place.part_here(bytes_of_ranks(problem)), widened), bytes_of_results(problem)});
 }
 
 class RunCommand : public Command {
@@ -342,7 +345,7 @@ int RunCommand::launch(const Invocation& invocation) {
   const int ranks = place.ranks;
   const Inputs inputs = read_inputs(flags_, ranks);
   const harness::Problem& problem = inputs.problem;
-  check_memory_need(fmt::format("run on {} ranks", ranks), bytes_needed(problem, flags_.out));
+  check_memory_need(place.with_ranks("run"), bytes_needed(problem, place, flags_.out));
   claim_outputs(flags_, problem.n.size());
 
   fmt::print("{}\n", place.heading);

@@ -104,7 +104,7 @@ class Launched(unittest.TestCase):
             self.assertEqual(out, "")
         return ended[0][1]
 
-    def fail(self, exit_code, *arguments, **how):
+    def all_fail(self, exit_code, *arguments, **how):
         """What rank 0 says on stderr."""
         return self.refused(exit_code, self.launch(*arguments, **how))
 
@@ -215,14 +215,14 @@ class Launched(unittest.TestCase):
     # ---- what is refused
 
     def test_another_number_of_ranks(self):
-        text = self.fail(2, ["demo", "--ranks", "3"], 2)
+        text = self.all_fail(2, ["demo", "--ranks", "3"], 2)
         self.assertIn("--ranks 3: Open MPI has started 2 ranks", text)
-        text = self.fail(2, ["check", "--ranks", "1,2"], 2)
+        text = self.all_fail(2, ["check", "--ranks", "1,2"], 2)
         self.assertIn("--ranks 1: Open MPI has started 2 ranks", text)
 
     def test_a_wrong_command_line(self):
-        self.assertIn("--nonsense", self.fail(2, ["demo", "--nonsense"], 2))
-        self.assertIn("unknown command", self.fail(2, ["nonsense"], 2))
+        self.assertIn("--nonsense", self.all_fail(2, ["demo", "--nonsense"], 2))
+        self.assertIn("unknown command", self.all_fail(2, ["nonsense"], 2))
 
     def test_variables_that_are_no_numbers(self):
         (process,) = self.launch(["demo"], 2, ranks=[1], env={"OMPI_COMM_WORLD_SIZE": "two"})
@@ -240,7 +240,7 @@ class Launched(unittest.TestCase):
         def words(rank):
             return ["bench", "all_gather_matmul", *SMALL, "--iterations", str(5 + rank)]
 
-        self.assertIn("rank 1: Mismatch: started as", self.fail(1, words, 2))
+        self.assertIn("rank 1: Mismatch: started as", self.all_fail(1, words, 2))
 
     def test_a_rank_that_another_launch_of_the_same_name_has(self):
         words = ["bench", "all_gather_matmul", *SMALL]

@@ -181,6 +181,19 @@ class Hosts(unittest.TestCase):
         code, out = self.hosts.ended(self.hosts.start(4, "tune", program=TOOL), 60)
         self.assertIn("needs no table on several hosts; start at most 2 ranks on one", out)
 
+    def test_the_tool_asks_each_host_for_its_own_ranks_memory(self):
+        if TOOL is None:
+            self.skipTest("the tool is not built")
+        words = ["bench", "all_gather_matmul", "--m", str(1 << 22), "--n", str(1 << 22), "--k", "4096"]
+        need = r"bench on 4 ranks{}: (\d+) bytes asked for"
+        code, out = self.hosts.ended(self.hosts.start(4, *words, program=TOOL), 60)
+        self.assertNotEqual(code, 0)
+        self.assertRegex(out, need.format(", 2 of them on this host"))
+        on_two = int(re.search(need.format(", 2 of them on this host"), out).group(1))
+        on_one = subprocess.run([TOOL, *words, "--ranks", "4"], capture_output=True, text=True, check=False)
+        self.assertEqual(on_one.returncode, 2, on_one)
+        self.assertEqual(2 * on_two, int(re.search(need.format(""), on_one.stderr).group(1)))
+
     DEMO = ("demo", "--scale", "1/32", "--seconds", "1")
 
     def test_the_demo_is_right(self):

@@ -105,6 +105,15 @@ class Plan(unittest.TestCase):
         self.assertEqual(scatter["algorithm"], "pipelined")
         self.assertAlmostEqual(alone["comm_us"], 10 + 2048 * 8192 * 2 / 50e3)
 
+    def test_auto_across_hosts_is_what_the_library_takes(self):
+        # It looks at no times there: native where the op has it, else pipelined, also where serial would be faster.
+        for op, taken in (("all_gather_matmul", "native"), ("matmul_reduce_scatter", "pipelined")):
+            for shape in ("64x1024x1024", "8192x8192x8192"):
+                for ranks in ("2", "4"):
+                    flags = ["plan", "--gpu", "h200", "--ranks", ranks, "--hosts", "2", "--link", "50"]
+                    (row,) = self.rows(*flags, op, "--shape", shape)
+                    self.assertEqual(row["algorithm"], taken, (op, shape, ranks))
+
     def test_a_model(self):
         text = self.plan(*H200, "--preset", "llama3-70b", "--layers", "80")
         self.assertIn("80 layers, 4 fused ops each", text)

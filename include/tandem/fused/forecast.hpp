@@ -46,6 +46,10 @@ struct Forecast {
   [[nodiscard]] const double* us_of(Algorithm of) const;
 };
 
+/// What `auto` takes across hosts, where it looks at no times.
+/// has_native:  the op can run by kNative there.
+[[nodiscard]] Algorithm algorithm_across_hosts(bool has_native);
+
 /// Foretells times on one machine, by the same models and rules as `auto`. Copies share what they remember.
 /// One thread uses them.
 class Forecaster {

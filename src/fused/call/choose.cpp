@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tandem/base/time_text.hpp>
+#include <tandem/fused/forecast.hpp>
 #include <utility>
 #include <vector>
 
@@ -106,11 +107,10 @@ Result<Choice> choose(const Asked& asked, std::vector<Candidate> candidates) {
     return choice;
   }
   if (asked.num_hosts > 1) {
-    // A product that waits for rows was mostly faster than products of chunks (docs/notebook/hosts.md).
     const bool is_native = std::any_of(
         choice.candidates.begin(), choice.candidates.end(),
         [](const Candidate& one) { return one.algorithm == Algorithm::kNative && one.why_not.empty(); });
-    choice.algorithm = is_native ? Algorithm::kNative : Algorithm::kPipelined;
+    choice.algorithm = algorithm_across_hosts(is_native);
     choice.reason = fmt::format("rows cross between {} hosts beside the product{}", asked.num_hosts,
                                 is_native ? ", which waits for them" : "s");
     return choice;

@@ -123,6 +123,11 @@ struct Forecaster::Impl {
   cost::GpuRates gpu;
 };
 
+Algorithm algorithm_across_hosts(bool has_native) {
+  // A product that waits for rows was mostly faster than products of chunks (docs/notebook/hosts.md).
+  return has_native ? Algorithm::kNative : Algorithm::kPipelined;
+}
+
 const double* Forecast::us_of(Algorithm of) const {
   const auto found = std::find_if(candidates.begin(), candidates.end(),
                                   [&](const Candidate& one) { return one.algorithm == of; });
