@@ -58,7 +58,7 @@ void fill_alone(PlannedOp& op, double product_us, const Outer& outer) {
 }
 
 /// `algorithm`; serial where it cannot run.
-void take(PlannedOp& op, Algorithm algorithm) {
+void set_algorithm(PlannedOp& op, Algorithm algorithm) {
   std::optional<double> us;
   if (algorithm == Algorithm::kPipelined) us = op.pipelined_us;
   if (algorithm == Algorithm::kNative) us = op.native_us;
@@ -94,7 +94,7 @@ PlannedOp plan_op(const Forecaster& forecaster, const ForecastProblem& problem, 
   }
   if (asked == Algorithm::kAuto)  // as the library chooses
     asked = hosts.count == 1 ? forecast.algorithm : algorithm_across_hosts(op.native_us.has_value());
-  take(op, asked);
+  set_algorithm(op, asked);
   return op;
 }
 
