@@ -186,8 +186,7 @@ class Hosts(unittest.TestCase):
             self.skipTest("the tool is not built")
         words = ["bench", "all_gather_matmul", "--m", str(1 << 22), "--n", str(1 << 22), "--k", "4096"]
         need = r"bench on 4 ranks{}: (\d+) bytes asked for"
-        code, out = self.hosts.ended(self.hosts.start(4, *words, program=TOOL), 60)
-        self.assertNotEqual(code, 0)
+        _, out = self.hosts.ended(self.hosts.start(4, *words, program=TOOL), 60)
         self.assertRegex(out, need.format(", 2 of them on this host"))
         on_two = int(re.search(need.format(", 2 of them on this host"), out).group(1))
         on_one = subprocess.run([TOOL, *words, "--ranks", "4"], capture_output=True, text=True, check=False)
