@@ -26,7 +26,7 @@ tandem_test(race gemm SOURCES race/gemm_async_input_race_test.cpp DEPENDS gemm b
 if(TANDEM_HAS_NATIVE AND TANDEM_HAS_NVCC)
   add_test(NAME unit.gemm_ptx_orders
            COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/gemm_ptx_orders_test.py ${CMAKE_CUDA_COMPILER}
-                   ${PROJECT_SOURCE_DIR} -I${TANDEM_CUTLASS_INCLUDE} ${TANDEM_CUTLASS_FLAGS})
+                   ${PROJECT_SOURCE_DIR} ${TANDEM_CUTLASS_INCLUDE} ${TANDEM_CUTLASS_FLAGS})
   set_tests_properties(unit.gemm_ptx_orders PROPERTIES LABELS unit TIMEOUT 600)
   add_test(NAME unit.gemm_ptx_partials COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/tests/unit/gemm_ptx_partials_test.py
                                                ${CMAKE_CUDA_COMPILER} ${PROJECT_SOURCE_DIR})

@@ -1,4 +1,5 @@
 """What tests of memory orders share: kernels compiled to PTX as they are and in mutants, each of which the test must refuse."""
+import os
 import re
 import shutil
 import subprocess
@@ -11,6 +12,12 @@ from pathlib import Path
 _compiled = {}
 
 
+def compiler():
+    """nvcc for PTX; by ccache, where there is one."""
+    ccache = shutil.which("ccache")
+    return [*([ccache] if ccache else []), str(Path(__file__).resolve().parent / "nvcc_to_ptx.sh")]
+
+
 def compile_to_ptx(nvcc, root, source, *flags):
     """The PTX of a file of the copy `root`. It is compiled once for all copies in which what it includes is the same."""
     known = _compiled.setdefault((source, flags), [])
@@ -18,12 +25,15 @@ def compile_to_ptx(nvcc, root, source, *flags):
         if all((root / name).read_bytes() == text for name, text in texts.items()):
             return ptx
     output, rule = root / "kernels.ptx", root / "kernels.d"
-    command = [nvcc, "-ptx", "-arch=sm_90a", "-std=c++20", f"-I{root}/include", f"-I{root}/src", *flags, str(root / source),
+    command = [*compiler(), "-c", "-arch=sm_90a", "-std=c++20", f"-I{root}/include", f"-I{root}/src", *flags, str(root / source),
                "-o", str(output), "-MD", "-MF", str(rule)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # The copy is new: without the sloppiness, ccache would not trust files that are as young as the compiler's run.
+    environment = {"NVCC": nvcc, "CCACHE_BASEDIR": str(root), "CCACHE_NOHASHDIR": "1", "CCACHE_COMPILERTYPE": "nvcc",
+                   "CCACHE_COMPILERCHECK": "%compiler% --version", "CCACHE_SLOPPINESS": "include_file_mtime,include_file_ctime"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root, env=os.environ | environment)
     if done.returncode != 0:
         sys.exit(f"nvcc failed:\n{done.stderr}")
-    included = {Path(name) for name in rule.read_text().split(":", 1)[1].replace("\\\n", " ").split()}
+    included = {root / name for name in rule.read_text().split(":", 1)[1].replace("\\\n", " ").split()}
     texts = {path.relative_to(root): path.read_bytes() for path in included if path.is_relative_to(root)}
     if Path(source) not in texts:
         sys.exit(f"nvcc does not say what {source} includes: {rule.read_text()[:300]}")
@@ -55,10 +65,10 @@ def check_mutants(root, folders, mutants, faults_in):
     """faults_in(folder) for a copy of `folders` as they are, where it must find none, and for each mutant (name -> file,
     text, replacement), where it must find some. Returns the exit status."""
     status = 0
-    for name, change in [("as it is", None), *mutants.items()]:
-        with tempfile.TemporaryDirectory() as folder:
-            copy = Path(folder)
-            copy_of(root, folders, copy)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        copy_of(root, folders, copy)
+        for name, change in [("as it is", None), *mutants.items()]:
             if change:
                 path, old, replacement = change
                 text = (copy / path).read_text()
@@ -66,7 +76,9 @@ def check_mutants(root, folders, mutants, faults_in):
                     sys.exit(f"mutant '{name}': '{old}' is not in {path}")
                 (copy / path).write_text(text.replace(old, replacement))
             faults = faults_in(copy)
-        as_expected = bool(faults) == (change is not None)
-        print(f"{name}: {'; '.join(faults) or 'no fault'}{'' if as_expected else '   <- WRONG'}")
-        status |= not as_expected
+            if change:
+                (copy / path).write_text(text)
+            as_expected = bool(faults) == (change is not None)
+            print(f"{name}: {'; '.join(faults) or 'no fault'}{'' if as_expected else '   <- WRONG'}")
+            status |= not as_expected
     return status

@@ -19,10 +19,10 @@ tools/build_wheel.sh || status=$?
 [[ $status -eq 0 ]] || exit "$status"
 venv=build/python/test-venv
 "$python" -m venv --clear "$venv"
-"$venv/bin/python" -m pip install --quiet --retries 1 --timeout 20 build/wheel/*.whl 'pytest>=8' || skip "pip cannot install NumPy, ml_dtypes, cloudpickle or pytest"
+"$venv/bin/python" -m pip install --quiet --retries 1 --timeout 20 build/wheel/*.whl 'pytest>=8' 'pytest-xdist>=3' || skip "pip cannot install NumPy, ml_dtypes, cloudpickle, pytest or pytest-xdist"
 "$venv/bin/python" -m pip install --quiet --retries 1 --timeout 20 'matplotlib>=3.8' || echo "pip cannot install matplotlib: tests that draw charts are skipped"
 # From another folder, so that nothing is imported from the source tree.
 root=$PWD
 report=$(realpath -m "$report")
 cd "$venv"
-PATH=$PWD/bin:$PATH bin/python -m pytest --quiet -p no:cacheprovider --junit-xml="$report" --rootdir="$root" "$root/tests/python" "$@"
+PATH=$PWD/bin:$PATH bin/python -m pytest --quiet -p no:cacheprovider --numprocesses 2 --dist loadfile --junit-xml="$report" --rootdir="$root" "$root/tests/python" "$@"

@@ -45,8 +45,8 @@ if [[ -z "$wheel" ]]; then
 fi
 # The environment stays, since PyTorch is large: only tandem is installed again.
 install=("$venv/bin/python" -m pip install --quiet --retries 1 --timeout 20)
-"${install[@]}" --force-reinstall --no-deps "$wheel" && "${install[@]}" "$wheel" 'pytest>=8' ||
-  skip "pip cannot install NumPy, ml_dtypes, cloudpickle or pytest"
+"${install[@]}" --force-reinstall --no-deps "$wheel" && "${install[@]}" "$wheel" 'pytest>=8' 'pytest-xdist>=3' ||
+  skip "pip cannot install NumPy, ml_dtypes, cloudpickle, pytest or pytest-xdist"
 if [[ $name == guide ]]; then
   # accelerate asks for what PyTorch asks for, and install_torch.sh has chosen from that.
   "${install[@]}" transformers psutil && "${install[@]}" --no-deps accelerate || echo "pip cannot install transformers"
@@ -56,4 +56,4 @@ report=$(realpath -m "$report")
 with_torch=("$root/tools/with_torch_libraries.sh" "$root/$venv")
 cd "$venv"
 "${with_torch[@]}" bin/python -c 'import torch; print("PyTorch", torch.__version__)'
-"${with_torch[@]}" bin/python -m pytest --quiet -p no:cacheprovider --junit-xml="$report" --rootdir="$root" "${tests[@]}" "$@"
+"${with_torch[@]}" bin/python -m pytest --quiet -p no:cacheprovider --numprocesses 2 --dist loadfile --junit-xml="$report" --rootdir="$root" "${tests[@]}" "$@"

@@ -247,7 +247,7 @@ def test_low_contention(name):
 
 def alone(rank, size, waits):
     """A call that the other rank does not make. Nothing hangs, and its error comes from whatever comes next."""
-    os.environ["TANDEM_OP_TIMEOUT_MS"] = "1000"
+    os.environ["TANDEM_RENDEZVOUS_TIMEOUT_MS"] = "2000"  # the first call of its kind waits so long
     group = tandem.torch.group_of(world())
     if rank == 1:
         while outcome_of(group.check).kind is None:

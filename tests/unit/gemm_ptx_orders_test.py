@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The memory orders of native kernels, in what nvcc makes of them: gemm_ptx_orders_test.py NVCC SOURCE_ROOT FLAG...
+"""The memory orders of native kernels, in what nvcc makes of them: gemm_ptx_orders_test.py NVCC SOURCE_ROOT CUTLASS FLAG...
 
 Between the poll of a chunk's signal, or of pieces' flags, and the first tensor load of what it stands for there must be
 an acquire load at system scope and then a proxy fence, or the load may read what was there before; between the stores of
@@ -137,12 +137,14 @@ def faults_in_instance(ptx):
     return faults_in(ptx)
 
 
-def faults_in_instances(nvcc, root, flags):
+def faults_in_instances(nvcc, root, cutlass, flags):
     """Of the kernels of one file, a list each."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder)
         ptx_mutants.copy_of(root, FOLDERS, copy)
-        ptx = ptx_mutants.compile_to_ptx(nvcc, copy, INSTANCES, *flags)
+        headers = copy / "cutlass"  # one path in every clone, which ccache knows again
+        headers.symlink_to(cutlass)
+        ptx = ptx_mutants.compile_to_ptx(nvcc, copy, INSTANCES, f"-I{headers}", *flags)
     kernels = ptx_mutants.entries_of(ptx)
     if not kernels:
         sys.exit(f"no kernel was found in {INSTANCES}")
@@ -196,10 +198,10 @@ def faults_in_pieces(nvcc, root):
             + missing_in_order(kernels["load_probe"], "load", r"ld\.acquire\.cta\.shared", FENCE.pattern, LOAD.pattern))
 
 
-def main(nvcc, root, *flags):
+def main(nvcc, root, cutlass, *flags):
     root = Path(root)
     status = False
-    for number, faults in enumerate(faults_in_instances(nvcc, root, flags)):
+    for number, faults in enumerate(faults_in_instances(nvcc, root, cutlass, flags)):
         print(f"{INSTANCES}, kernel {number}: {'; '.join(faults) or 'no fault'}")
         status |= bool(faults)
     status |= ptx_mutants.check_mutants(root, FOLDERS, MUTANTS, lambda copy: faults_in_probe(nvcc, copy))

@@ -141,7 +141,7 @@ def main():
         print(f"{kernel.source}: {len(behind)} of {len(kernel.code)} instructions behind the giving back, registers up to "
               f"R{max(highest_register(text) for _, text in behind)}: {'; '.join(faults) or 'no fault'}")
         status |= bool(faults)
-        last = max(i for i, entry in enumerate(kernel.code) if entry in behind)
+        last = kernel.code.index(max(behind))
         for at in (start + 1, last):
             wrong = Kernel(kernel.name, kernel.source, kernel.registers, list(kernel.code))
             given_back = "R" + str(int(re.search(r"0x([0-9a-f]+)", kernel.code[start][1])[1], 16))
