@@ -54,9 +54,8 @@ struct Place {
   std::int64_t column = 0;
 };
 
-// Where an element of a part lies in the whole, leading dims as one.
-Place place_of(const Part& part, std::int64_t element) {
-  const Dims strides = contiguous_strides(part.whole);
+// Where an element of a part lies in the whole, which has these strides; leading dims as one.
+Place place_of(const Part& part, const Dims& strides, std::int64_t element) {
   std::int64_t flat = 0;
   for (int d = part.elements.dim() - 1; d >= 0; --d) {
     const std::int64_t offset = d == part.window.dim ? part.window.shard.offset : 0;
@@ -101,6 +100,25 @@ PartialSum sum_of(std::span<const double> row, std::span<const double> column, c
   }
   return sum;
 }
+
+// A sum whose parts are added one after the other in f32. No memory: it is taken for each element of a result.
+class F32Sum {
+ public:
+  void add(const Expected& part) {
+    sum_.value += part.value;
+    sum_.tolerance += part.tolerance;
+    magnitude_ += std::abs(part.value) + part.tolerance;
+    ++count_;
+  }
+  [[nodiscard]] Expected get() const {
+    return {sum_.value, sum_.tolerance + count_ * kF32Roundoff * magnitude_};
+  }
+
+ private:
+  Expected sum_;
+  double magnitude_ = 0;
+  double count_ = 0;
+};
 
 double sum_roundoff(const Problem& problem) {
   return problem.by_tensor_cores && problem.is_scaled() ? kTensorCoreRoundoff : 0;
@@ -156,15 +174,9 @@ Expected rounded(const Expected& sum, DType dtype) {
 }
 
 Expected sum_in_f32(std::span<const Expected> parts) {
-  Expected sum;
-  double magnitude = 0;
-  for (const Expected& part : parts) {
-    sum.value += part.value;
-    sum.tolerance += part.tolerance;
-    magnitude += std::abs(part.value) + part.tolerance;
-  }
-  sum.tolerance += static_cast<double>(parts.size()) * kF32Roundoff * magnitude;
-  return sum;
+  F32Sum sum;
+  for (const Expected& part : parts) sum.add(part);
+  return sum.get();
 }
 
 Expected sum_in_steps(std::span<const Expected> parts, DType dtype) {
@@ -178,9 +190,9 @@ Expected sum_in_steps(std::span<const Expected> parts, DType dtype) {
 }
 
 Expected sum_over_ranks(std::span<const Expected> partials, DType dtype, coll::ReduceOp reduce, double bias) {
-  std::vector<Expected> sent;
-  for (const Expected& partial : partials) sent.push_back(rounded(partial, dtype));
-  Expected sum = sum_in_f32(sent);
+  F32Sum sent;
+  for (const Expected& partial : partials) sent.add(rounded(partial, dtype));
+  Expected sum = sent.get();
   if (reduce == coll::ReduceOp::kAvg) {
     const auto count = static_cast<double>(partials.size());
     sum = {sum.value / count, sum.tolerance / count};
@@ -226,8 +238,10 @@ bool is_right(double got, const Expected& expected) {
 
 void compare_elements(const Part& part, const std::string& name,
                       const std::function<Expected(std::int64_t, std::int64_t)>& need, Wrong& wrong) {
-  for (std::int64_t element = 0; element < part.elements.numel(); ++element) {
-    const Place place = place_of(part, element);
+  const Dims strides = contiguous_strides(part.whole);
+  const std::int64_t count = part.elements.numel();
+  for (std::int64_t element = 0; element < count; ++element) {
+    const Place place = place_of(part, strides, element);
     compare_element(name, place, element_as_f64(part.elements, element), need(place.row, place.column),
                     wrong);
   }
@@ -345,9 +359,11 @@ void compare_samples(const Problem& problem, int i, const Window& window, const 
                      std::int64_t num_samples, Wrong& wrong) {
   const GeneratedTensors source(problem);
   const std::int64_t count = std::min(part.numel(), num_samples);
+  const Part of_part{problem.result_sizes(i), window, part};
+  const Dims strides = contiguous_strides(of_part.whole);
   for (std::int64_t sample = 0; sample < count; ++sample) {
     const std::int64_t element = sample * part.numel() / count + (part.numel() / count) * (sample % 7) / 7;
-    const Place place = place_of({problem.result_sizes(i), window, part}, element);
+    const Place place = place_of(of_part, strides, element);
     const Expected expected = expect(problem, source.row_of_a(place.row), source.column_of_b(i, place.column),
                                      source.bias_at(i, place.column));
     compare_element(name_of_result(i), place, element_as_f64(part, element), expected, wrong);

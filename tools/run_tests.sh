@@ -88,7 +88,7 @@ if build_preset asan tests_unit tests_error tests_golden tests_conformance tests
   # The simulated runtime allocates where the product must not. The others repeat for more ranks or nodes what smaller ones
   # show, for minutes.
   not_here='RepeatPath.*cuda|ProgramVerify.*/[5-8]$|FusedMismatch.*/.*cuda_3|memory_levels_off_over_100000|LargeProgram'
-  not_here+='|FusedPushedScatter.*/c.*_[48]'
+  not_here+='|FusedPushedScatter.*/c.*_[48]|(FusedPushedScatter|FusedNanCheck).*/cuda_3'
   test_preset asan asan -L '^(unit|error|golden)$' -E "$not_here"
   if grep -q '^TANDEM_SIMULATES_GPUS:INTERNAL=ON' build/asan/CMakeCache.txt; then
     test_preset asan simulated -L '^(conformance|fault)$' -R "$on_gpus" -E "$too_long"

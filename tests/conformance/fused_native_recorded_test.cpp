@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "conformance/fused_harness.hpp"
+#include "support/simulated.hpp"
 
 namespace tandem {
 namespace {
@@ -134,9 +135,7 @@ void FusedNativeRecorded::replay(std::optional<int> piece_peers, std::vector<std
     for (const std::int64_t m : rows)
       all.push_back(std::make_unique<Recorded>(Recorded{Call(rank, m), nullptr}));
     if (auto done = record_all(all, rank, complaints); !done) return done;
-    // Simulated GPUs are slow.
-    const bool is_simulated = rank.device.description().find("simulated") != std::string::npos;
-    const int turns = is_simulated ? 30 : 1000;
+    const int turns = testing::is_simulated(rank.device) ? 30 : 1000;
     for (int turn = 1; turn <= turns; ++turn) {
       Recorded& one = *all[static_cast<std::size_t>(turn) % all.size()];
       const bool is_eager = turn % 5 == 0;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "conformance/fused_harness.hpp"
+#include "support/simulated.hpp"
 
 namespace tandem {
 namespace {
@@ -23,7 +24,9 @@ using test::Complaints;
 using test::Guarded;
 using test::RankContextOfTest;
 
-constexpr int kOps = 60;
+int num_ops(const Device& device) {
+  return testing::is_simulated(device) ? 20 : 60;
+}
 
 /// The sizes of a test, by what multiplies.
 struct Scale {
@@ -225,7 +228,7 @@ void run_random_problems(const testing::RankCase& ranks, const Scale& scale,
       std::mt19937 same(17);
       std::mt19937 own(static_cast<unsigned>(100 + rank.group.rank()));
       std::vector<Op> ops;
-      for (int i = 0; i < kOps; ++i) ops.push_back(bench.make_op(same));
+      for (int i = 0; i < num_ops(rank.device); ++i) ops.push_back(bench.make_op(same));
       for (const Op& op : ops) {
         if (auto ok = hold_a_moment(own, rank.stream); !ok) return ok;
         if (auto ok = bench.run(op); !ok) return ok;

@@ -90,6 +90,7 @@ struct PlainOperands {
   [[nodiscard]] harness::Expected product_at(int rank, std::int64_t row, std::int64_t column,
                                              bool in_steps) const {
     std::vector<harness::Expected> products;
+    products.reserve(args.b.size());
     for (const harness::Reference& reference : references)
       products.push_back(reference.partial_sum(rank, 0, row, column));
     return in_steps ? harness::sum_in_steps(products, args.out.dtype) : harness::sum_in_f32(products);

@@ -104,6 +104,7 @@ class ScaledOperands {
   [[nodiscard]] harness::Expected product_at(int rank, std::int64_t row, std::int64_t column,
                                              bool in_steps) const {
     std::vector<harness::Expected> products;
+    products.reserve(args.b.size());
     for (const harness::ProductReference& product : products_[static_cast<std::size_t>(rank)])
       products.push_back(product.sum_at(row, column));
     return in_steps ? harness::sum_in_steps(products, args.out.dtype) : harness::sum_in_f32(products);

@@ -112,8 +112,9 @@ Result<void> run_scatter(RankContextOfTest& rank, const Case& c, bool same_bits,
     out.download();
     harness::Wrong wrong;
     const bool pushes = report->reason.find("ranks push partials") != std::string_view::npos;
+    std::vector<harness::Expected> partials;
     const auto need = [&](std::int64_t row, std::int64_t column) {
-      std::vector<harness::Expected> partials;
+      partials.clear();
       for (int q = 0; q < world; ++q) partials.push_back(in.product_at(q, row, column, pushes));
       return sum_at(c, partials, in.added_at(column), pushes || rank.group.num_hosts() > 1);
     };
