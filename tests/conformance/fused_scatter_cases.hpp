@@ -112,10 +112,9 @@ Result<void> run_scatter(RankContextOfTest& rank, const Case& c, bool same_bits,
     out.download();
     harness::Wrong wrong;
     const bool pushes = report->reason.find("ranks push partials") != std::string_view::npos;
-    std::vector<harness::Expected> partials;
+    std::vector<harness::Expected> partials(static_cast<std::size_t>(world));
     const auto need = [&](std::int64_t row, std::int64_t column) {
-      partials.clear();
-      for (int q = 0; q < world; ++q) partials.push_back(in.product_at(q, row, column, pushes));
+      for (int q = 0; q < world; ++q) partials[q] = in.product_at(q, row, column, pushes);
       return sum_at(c, partials, in.added_at(column), pushes || rank.group.num_hosts() > 1);
     };
     compare_elements({c.sizes, window, out.host()}, "out", need, wrong);
