@@ -22,5 +22,5 @@ if ! "$venv/bin/python" -c 'import nanobind, scikit_build_core' 2>/dev/null && !
   exit 77
 fi
 rm -rf build/wheel
-"${pip[@]}" wheel . --quiet --no-deps --no-build-isolation --wheel-dir build/wheel -C "cmake.define.tandem_DIR=$(dirname "$config")"
+"${pip[@]}" wheel . --quiet --no-deps --no-build-isolation --wheel-dir build/wheel --config-settings "cmake.define.tandem_DIR=$(dirname "$config")"
 echo build/wheel/*.whl
