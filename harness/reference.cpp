@@ -101,7 +101,7 @@ PartialSum sum_of(std::span<const double> row, std::span<const double> column, c
   return sum;
 }
 
-// A sum whose parts are added one after the other in f32. It has no memory: each element of a result has one.
+// A sum whose parts are added one after the other in f32. It allocates nothing: each element has one.
 class F32Sum {
  public:
   void add(const Expected& part) {

@@ -14,8 +14,10 @@ _compiled = {}
 
 def compiler():
     """nvcc for PTX; by ccache, where there is one."""
+    tests = Path(__file__).resolve().parent
     ccache = shutil.which("ccache")
-    return [*([ccache] if ccache else []), str(Path(__file__).resolve().parent / "nvcc_to_ptx.sh")]
+    set_up = ["bash", "-c", 'source "$0" && exec "$@"', str(tests.parent / "tools" / "set_up_ccache.sh")]
+    return [*([*set_up, ccache] if ccache else []), str(tests / "nvcc_to_ptx.sh")]
 
 
 def compile_to_ptx(nvcc, root, source, *flags):
@@ -28,7 +30,7 @@ def compile_to_ptx(nvcc, root, source, *flags):
     command = [*compiler(), "-c", "-arch=sm_90a", "-std=c++20", f"-I{root}/include", f"-I{root}/src", *flags, str(root / source),
                "-o", str(output), "-MD", "-MF", str(rule)]
     # The copy is new: without the sloppiness, ccache would not trust files that are as young as the compiler's run.
-    environment = {"NVCC": nvcc, "CCACHE_BASEDIR": str(root), "CCACHE_NOHASHDIR": "1", "CCACHE_COMPILERTYPE": "nvcc",
+    environment = {"NVCC": nvcc, "CCACHE_BASEDIR": str(root), "CCACHE_COMPILERTYPE": "nvcc",
                    "CCACHE_COMPILERCHECK": "%compiler% --version", "CCACHE_SLOPPINESS": "include_file_mtime,include_file_ctime"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root, env=os.environ | environment)
     if done.returncode != 0:
