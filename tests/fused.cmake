@@ -52,8 +52,9 @@ tandem_test(unit repeat_path SOURCES unit/fused_graph_cache_test.cpp unit/fused_
 tandem_test(race fused SOURCES conformance/fused_order_test.cpp race/fused_inbox_test.cpp DEPENDS fused backend
             LIBRARIES test_fused_harness)
 tandem_test(fault fused
-            SOURCES fault/fused_broken_stream_test.cpp fault/fused_early_return_test.cpp fault/fused_late_rank_test.cpp
-                    fault/fused_lost_rank_test.cpp fault/fused_queued_at_end_test.cpp
+            SOURCES fault/every_call.cpp fault/fused_broken_stream_test.cpp fault/fused_early_return_test.cpp
+                    fault/fused_first_to_leave_test.cpp fault/fused_late_rank_test.cpp fault/fused_lost_rank_test.cpp
+                    fault/fused_queued_at_end_test.cpp
             DEPENDS fused backend LIBRARIES test_fused_harness tandem_test_support)
 
 find_package(Python3 COMPONENTS Interpreter REQUIRED)

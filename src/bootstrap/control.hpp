@@ -32,6 +32,9 @@ struct WaitInfo {
   const std::atomic<std::uint32_t>* word = nullptr;  ///< read for the "seen" of an error; may be null
   int chunk = -1;  ///< of data that arrives in chunks: the one that is missing
   int rank = -1;   ///< who waits; -1: this rank
+  /// A stream of this rank ends the wait, once it has heard from the peer, who may leave then. If the peer
+  /// leaves before, that stream's wait reports it.
+  bool is_relayed = false;
   /// Who has to act for the wait to end: the peer's host, whoever runs the peer's call `sequence`, or whoever
   /// runs this rank's own calls up to it. A circle of such waits is found (wait_circles.hpp).
   enum class Actor : std::uint8_t { kUnknown, kHost, kCall, kOwnCall };

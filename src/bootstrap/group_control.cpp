@@ -92,7 +92,7 @@ GroupControl::Look GroupControl::look(const Wait& wait) const {
   if (wait.ready()) return Look::kReady;
   if (memory_->header().error.state.load(std::memory_order_acquire) != ErrorRecord::kNone)
     return Look::kPoisoned;
-  const int peer = wait.info.peer;
+  const int peer = wait.info.is_relayed ? -1 : wait.info.peer;
   if (peer >= 0 && memory_->rank(peer).left.load(std::memory_order_acquire) != 0) {
     // What the peer did before it left counts.
     return wait.ready() ? Look::kReady : Look::kPeerLeft;

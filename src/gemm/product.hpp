@@ -59,6 +59,7 @@ struct Arrival {
   /// Rows of chunks that are not complete lie in their senders' blocks, where a has them in this rank's, and
   /// are read there. Needs `senders`, and signals that symm::write_word() writes.
   bool held = false;
+  bool are_relayed = false;                  ///< signals of held rows: see symm::AwaitedChunks
   std::optional<PieceExchange> pieces = {};  ///< needs `complete`, `senders` and GPUs
   /// Of the rows that are complete, or of none, where a_scale is one of rows: [rows, 1 or kb], f32. The
   /// others arrive in a_scale [m, 1 or kb] before their chunk's signal, for which pieces wait too; without it

@@ -99,6 +99,7 @@ std::string Printer::of(const Product& product) const {
                         of(arrival.own));
   }
   if (arrival.held) text += ", others where they are held";
+  if (arrival.are_relayed) text += ", once they have crossed the link";
   if (arrival.scales_arrive()) text += fmt::format(", their scales in {}", of(arrival.own_scale));
   if (arrival.left_free > 0) text += fmt::format(", leaves {} multiprocessors free", arrival.left_free);
   if (arrival.piece_peers > 0) {

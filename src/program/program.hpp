@@ -97,6 +97,7 @@ struct Arrival {
   int left_free = 0;
   /// Chunks of other ranks lie in their memory, where `a` has them in this rank's, and are read there.
   bool held = false;
+  bool are_relayed = false;  ///< the words: another lane of this rank writes them (kCross)
   // Ranks to which this rank's products send `own` in pieces, and the flags of pieces that come.
   int piece_peers = 0;
   RootId flags = kNone;

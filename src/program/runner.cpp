@@ -292,6 +292,7 @@ Result<void> Run::multiply_arriving(const Product& product, Stream& stream) cons
                       .senders = gemm::ChunkSenders{.handle = bindings_.root(arrival.words.root).handle,
                                                     .chunks_per_rank = per_rank},
                       .held = arrival.held,
+                      .are_relayed = arrival.are_relayed,
                       .begins_early = arrival.begins_early,
                       .left_free = arrival.left_free};
   if (!arrival.own.is_absent()) {

@@ -18,6 +18,7 @@ struct AwaitedChunks {
   std::int64_t count = 0;
   std::int64_t chunks_per_rank = 1;
   std::uint32_t expected = 0;  ///< a word w says "is here" once (int32) (w - expected) >= 0
+  bool are_relayed = false;  ///< the words: a stream of this rank writes them, behind the senders' own words
 };
 
 /// Later work on `stream` comes behind these chunks. Each wait ends as the group's do; the group's error then

@@ -409,6 +409,7 @@ program::Product NativeGather::arriving(const NativeBlock& block, bool has_own) 
                        .together = problem_.num_hosts > 1 ? 1 : 0,
                        .left_free = problem_.left_free,
                        .held = problem_.pulls,
+                       .are_relayed = crosses_link(problem_),
                        .piece_peers = problem_.piece_peers,
                        .flags = flags_,
                        .own_in_pieces = sends_own(),

@@ -13,6 +13,8 @@
 namespace tandem::gemm::cpu {
 namespace {
 
+constexpr const char* kWho = "async_input_mm";
+
 // Memory order: a chunk's bytes are written before its signal by one stream, which is one thread; the signal
 // is a release (stream_write_value32), every look at it here an acquire. So a look that finds the signal sees
 // the bytes.
@@ -21,16 +23,16 @@ bool is_complete(const AsyncInputProduct& product, int chunk) {
   return product.complete_first <= chunk && chunk < product.complete_end;
 }
 
-Result<void> await_sender(const AsyncInputProduct& product, int chunk) {
-  return symm::cpu::await_chunk(
-      *product.group,
-      {.words = product.signals, .chunks_per_rank = product.chunks_per_rank, .expected = product.expected},
-      chunk, "async_input_mm");
+symm::AwaitedChunks awaited(const AsyncInputProduct& product) {
+  return {.words = product.signals,
+          .chunks_per_rank = product.chunks_per_rank,
+          .expected = product.expected,
+          .are_relayed = product.are_relayed};
 }
 
 Result<void> await_chunk(const AsyncInputProduct& product, int chunk) {
   if (is_complete(product, chunk)) return {};
-  if (product.group) return await_sender(product, chunk);
+  if (product.group) return symm::cpu::await_chunk(*product.group, awaited(product), chunk, kWho);
   TANDEM_ASSIGN(const std::uint32_t seen, tandem::cpu::await_word(product.signals + chunk, product.expected,
                                                                   Deadline::after(product.timeout)));
   if (tandem::cpu::has_reached(seen, product.expected)) return {};
@@ -157,13 +159,10 @@ Result<int> await_step(const AsyncInputProduct& product, Remaining& left) {
     TANDEM_TRY(await_chunk(product, chunk));
     return first;
   }
-  TANDEM_TRY(symm::cpu::await_any_chunk(
-      *product.group,
-      {.words = product.signals, .chunks_per_rank = product.chunks_per_rank, .expected = product.expected},
-      chunk, "async_input_mm", [&] {
-        ready = left.first_ready();
-        return ready < product.order.size();
-      }));
+  TANDEM_TRY(symm::cpu::await_any_chunk(*product.group, awaited(product), chunk, kWho, [&] {
+    ready = left.first_ready();
+    return ready < product.order.size();
+  }));
   return ready;
 }
 

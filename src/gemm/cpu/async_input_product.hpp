@@ -40,6 +40,7 @@ struct AsyncInputProduct {
   /// The rows of a chunk lie in its sender's block, where `whole.a` has them in the own one. Only complete
   /// ones do not. Needs `group`, and signals that ring the own doorbell.
   bool held = false;
+  bool are_relayed = false;  ///< signals: see symm::AwaitedChunks
   /// Chunk i is rank i's, who is told of it; the own one comes last.
   std::optional<Telling> telling = {};
   /// Where waits are noted, if anywhere.

@@ -102,6 +102,7 @@ cpu::AsyncInputProduct async_input_product_of(const Product& product, const Prod
   }
   task.in_order = arrival.in_order;
   task.held = arrival.held;
+  task.are_relayed = arrival.are_relayed;
   if (args.chunk_waits != nullptr) task.chunk_waits = *args.chunk_waits;
   return task;
 }

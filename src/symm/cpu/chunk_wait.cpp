@@ -13,7 +13,8 @@ bootstrap::WaitInfo wait_info(const AwaitedChunks& chunks, std::int64_t chunk, c
           .peer = static_cast<int>(chunk / chunks.chunks_per_rank),
           .expected = chunks.expected,
           .word = reinterpret_cast<const std::atomic<std::uint32_t>*>(chunks.words + chunk),
-          .chunk = static_cast<int>(chunk)};
+          .chunk = static_cast<int>(chunk),
+          .is_relayed = chunks.are_relayed};
 }
 
 /// `wait` with the group's control, once the group is known to live.
